@@ -12,7 +12,7 @@ from exporter.config import Route
 from exporter.health import Health
 from exporter.model.advance import advance
 from exporter.model.documents import decode_document
-from exporter.model.lifecycle import Known
+from exporter.model.lifecycle import WatchState
 from exporter.notifications.planning import Plan
 from exporter.state.store import Store
 from tests.builders import body, raw_event
@@ -40,7 +40,7 @@ def take(document: bytes) -> float:
         try:
             begun = time.perf_counter()
             known = decode_document(document)
-            store.record(advance(Known(), known, clock.now(), instance="vm_0", watching=True))
+            store.record(advance(WatchState(), known, clock.now(), instance="vm_0", watching=True))
             return time.perf_counter() - begun
         finally:
             store.close()
@@ -51,7 +51,9 @@ def start(document: bytes) -> float:
     clock = SystemClock()
     with tempfile.TemporaryDirectory() as folder:
         store = Store.open(Path(folder), health=Health(clock), clock=clock)
-        step = advance(Known(), decode_document(document), clock.now(), instance="WestNO_0", watching=True)
+        step = advance(
+            WatchState(), decode_document(document), clock.now(), instance="WestNO_0", watching=True
+        )
         messages = Plan([Route(("oncall",))]).compose(
             step.occurrences[:MESSAGES], instance="WestNO_0", now=clock.now()
         )

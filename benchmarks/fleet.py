@@ -11,7 +11,7 @@ from exporter.health import Health
 from exporter.metrics import Metrics, SnapshotCollector
 from exporter.model.advance import advance
 from exporter.model.events import ScheduledEvent
-from exporter.model.lifecycle import Known
+from exporter.model.lifecycle import WatchState
 from exporter.model.views import Snapshot
 from tests.builders import document, scheduled
 
@@ -48,7 +48,7 @@ def _count(name: str, events: Sequence[ScheduledEvent], settings: MetricsSetting
     clock = SystemClock()
     registry = CollectorRegistry()
     metrics = Metrics(registry)
-    step = advance(Known(), document(*events), clock.now(), instance=name, watching=True)
+    step = advance(WatchState(), document(*events), clock.now(), instance=name, watching=True)
     snapshot = Snapshot(
         instance=name,
         up=True,

@@ -16,7 +16,7 @@ from exporter.health import Health
 from exporter.metrics import SnapshotCollector
 from exporter.model.advance import advance
 from exporter.model.documents import decode_document
-from exporter.model.lifecycle import Known
+from exporter.model.lifecycle import WatchState
 from exporter.model.views import Snapshot
 from tests.builders import body, raw_event
 
@@ -68,7 +68,9 @@ def _timed(act: Callable[..., object], what: object) -> float:
 
 def _registry(document: bytes) -> CollectorRegistry:
     clock = SystemClock()
-    known = advance(Known(), decode_document(document), clock.now(), instance="WestNO_0", watching=True).known
+    known = advance(
+        WatchState(), decode_document(document), clock.now(), instance="WestNO_0", watching=True
+    ).known
     snapshot = Snapshot(instance="WestNO_0", up=True, ready=True, current=tuple(known.current.values()))
     registry = CollectorRegistry()
     registry.register(SnapshotCollector(lambda: snapshot, Health(clock), clock))

@@ -33,7 +33,7 @@ from exporter.serving.server import Server
 from exporter.state.store import Store
 from exporter.systemd import Systemd, status
 from exporter.web.app import WebApp
-from exporter.web.site import Demonstration, Site
+from exporter.web.site import Demonstration, WebContext
 from exporter.web.webfile import WebConfig
 from exporter.work import Reloader, Watchdog
 
@@ -248,8 +248,8 @@ class App:
         for problem in self._reported:
             self.health.clear(DegradedReason.NOTIFICATIONS_FAILING, problem)
 
-    def _site(self) -> Site:
-        return Site(
+    def _site(self) -> WebContext:
+        return WebContext(
             snapshot=lambda: self.snapshot,
             health=self.health,
             clock=self._clock,

@@ -14,12 +14,12 @@ from exporter.health import Health
 from exporter.hooks.runner import HookRunner, inherited
 from exporter.imds.client import RateLimiter, client_of
 from exporter.kubernetes.loop import NodeLoop
-from exporter.kubernetes.reports import Reports
+from exporter.kubernetes.reports import DrainResults
 from exporter.metrics import Metrics
 from exporter.model.views import ConfigurationView, Minute, Snapshot, TargetView
 from exporter.notifications.planning import Plan
 from exporter.notifications.sender import SenderProcess
-from exporter.notifications.worker import Notifier, Services
+from exporter.notifications.worker import Notifier, WorkerDependencies
 from exporter.otlp import Tracer
 from exporter.otlp.pusher import Families
 from exporter.state.store import Store
@@ -76,12 +76,12 @@ class Pipeline:
         self.hooks = HookRunner(store.hook_jobs, metrics, self._tracer, inbox, clock)
         self.node = NodeLoop(
             lambda: self.snapshot,
-            Reports(store.hook_jobs, metrics, self._tracer, inbox, health=health, clock=clock),
+            DrainResults(store.hook_jobs, metrics, self._tracer, inbox, health=health, clock=clock),
         )
         self._alertmanagers = Alertmanagers(alerting.Services(lambda: self.snapshot, metrics, health, clock))
         self.approver = Approver(store, metrics, self._tracer, inbox, clock)
         self.notifier = Notifier(
-            Services(store.outbox, sender, metrics, self._tracer, health, clock, self.approver.view)
+            WorkerDependencies(store.outbox, sender, metrics, self._tracer, health, clock, self.approver.view)
         )
         self._watch = Watch(
             store=store,

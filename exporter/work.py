@@ -12,7 +12,7 @@ import msgspec
 
 from exporter.clock import Clock
 from exporter.errors import ConfigurationError, StoppingError
-from exporter.model.jobs import Attempt, Finding
+from exporter.model.jobs import ApprovalRequest, WorkerReport
 
 log = logging.getLogger(__name__)
 
@@ -244,7 +244,7 @@ class Watchdog:
         return None
 
 
-Report = Finding | Attempt
+Report = WorkerReport | ApprovalRequest
 
 
 class Inbox:

@@ -14,7 +14,7 @@ from exporter.model.advance import advance
 from exporter.model.documents import Document
 from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent
 from exporter.model.jobs import Span, TraceJobs
-from exporter.model.lifecycle import Known, Life, Step
+from exporter.model.lifecycle import Effects, Life, WatchState
 from exporter.state.store import Store
 from tests.clocks import HandClock
 
@@ -61,7 +61,7 @@ class StateFixture:
         return sorted(p.name for p in self.directory.glob("state.db.*"))
 
 
-def nth_step(known: Known, number: int) -> Step:
+def nth_step(known: WatchState, number: int) -> Effects:
     """Return the step after incarnation ``number - 1``: five events come, five start, five end."""
     events = [
         ScheduledEvent(
@@ -80,9 +80,9 @@ def nth_step(known: Known, number: int) -> Step:
     return advance(known, document, START + timedelta(microseconds=number), instance="vm_0", watching=True)
 
 
-def replay(until: int) -> Known:
+def replay(until: int) -> WatchState:
     """Return what is known after the steps 1 to ``until``."""
-    known = Known()
+    known = WatchState()
     for number in range(1, until + 1):
         known = nth_step(known, number).known
     return known
@@ -131,7 +131,7 @@ def unprivileged() -> Iterator[None]:
 
 
 def stage(store: Store, spans: Sequence[Span]) -> None:
-    store.record(Step(Known(), (), (), (), (), new_incarnation=True), traced=TraceJobs(spans))
+    store.record(Effects(WatchState(), (), (), (), (), new_incarnation=True), traced=TraceJobs(spans))
 
 
 def life_of(event_id: str) -> Life:

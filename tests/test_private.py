@@ -11,7 +11,7 @@ import pytest
 from exporter import files as private
 from exporter.errors import ConfigurationError
 from exporter.health import DegradedReason
-from exporter.model.lifecycle import Known
+from exporter.model.lifecycle import WatchState
 from tests.end_to_end.program import eventually, exporter, free_port
 from tests.state_support import StateFixture, nth_step, replay, unprivileged
 
@@ -38,7 +38,7 @@ def test_the_state_is_private(open_folder: Path, mask: int) -> None:
     with unprivileged():
         with umask(mask):
             store = fixture.open()
-            store.record(nth_step(Known(), 1))
+            store.record(nth_step(WatchState(), 1))
             assert fixture.problem(DegradedReason.STATE_UNWRITABLE) == ""
             found = modes(open_folder)
         assert {name: mode for name, mode in found.items() if mode == 0o700} == {
@@ -98,7 +98,7 @@ def test_a_trap_that_comes_later_is_not_followed(tmp_path: Path, name: str) -> N
     (fixture.directory / name).symlink_to(target)
     fixture.clock.pass_seconds(60)
     store.retry()
-    store.record(nth_step(Known(), 1))
+    store.record(nth_step(WatchState(), 1))
     assert fixture.problem(DegradedReason.STATE_UNWRITABLE)
     assert target.read_text() == "precious"
     fixture.close()

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from exporter.config import Alertmanager
 from exporter.config.match import Match
-from exporter.model.events import Target
+from exporter.model.events import Affected
 from exporter.model.lifecycle import Life, Transition, TransitionRecord, phase_of
 from exporter.model.messages import severity
 from exporter.model.views import Snapshot
@@ -74,7 +74,7 @@ def alerts(snapshot: Snapshot, settings: Alertmanager, now: datetime) -> dict[Ke
     recent = (life for life in snapshot.past if life.ended is not None and now - life.ended < _REMEMBERED)
     found: dict[Key, Alert] = {}
     for life in (*snapshot.current, *recent):
-        if life.target is Target.SELF:
+        if life.target is Affected.SELF:
             for alert in _of_life(life.reported, snapshot.instance or "", settings, now):
                 before = found.get(alert.key)
                 # Of an event that is listed again, the newest life counts.

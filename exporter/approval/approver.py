@@ -17,14 +17,14 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from exporter.approval.deciding import ApprovalState, Decision, Facts, concluded, decide
+from exporter.approval.deciding import ApprovalInputs, ApprovalState, Decision, concluded, decide
 from exporter.clock import Clock, seconds_since
 from exporter.config import Config, Mode
 from exporter.errors import ImdsError, PollOutcome, cause
 from exporter.imds.client import WINDOW_SECONDS, ImdsClient
 from exporter.metrics import ApprovalOutcome, Metrics
 from exporter.model.events import lower, trace_id
-from exporter.model.jobs import Attempt, Finding, HookOutcome
+from exporter.model.jobs import ApprovalRequest, HookOutcome, WorkerReport
 from exporter.model.lifecycle import Life, Transition
 from exporter.model.views import NO_APPROVAL, ApprovalView, Snapshot
 from exporter.otlp import Tracer
@@ -101,7 +101,7 @@ class Approver:
         # Events to send one by one, since Azure rejected a request with several.
         self._alone: set[str] = set()
         self._sending = False
-        self._requests: queue.SimpleQueue[tuple[Attempt, ImdsClient]] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[tuple[ApprovalRequest, ImdsClient]] = queue.SimpleQueue()
         self._loop = Loop("approver", self._send_next)
 
     def configure(self, settings: Config, azure: ImdsClient) -> None:
@@ -177,14 +177,14 @@ class Approver:
         self._loop.stop()
         return self._loop.join(timeout)
 
-    def conclude(self, attempt: Attempt) -> list[Finding]:
+    def conclude(self, attempt: ApprovalRequest) -> list[WorkerReport]:
         """Return the transitions that an attempt caused; failed ones are repeated later."""
         self._sending, self._due = False, ()
         if attempt.withdrawn:
             return []
         lives = [life for life, _ in attempt.events]
         if not attempt.problem:
-            return [Finding(life.key, Transition.APPROVED, attempt.at, self._instance) for life in lives]
+            return [WorkerReport(life.key, Transition.APPROVED, attempt.at, self._instance) for life in lives]
         if attempt.rejected and len(lives) > 1:
             self._alone.update(life.key for life in lives)
             if attempt.refused:
@@ -199,8 +199,8 @@ class Approver:
         now, decisions, due = self._clock.now(), {}, []
         recent = self._approvals.of_last_hour()
         for life in self._lives:
-            facts = self._facts(life, recent)
-            decision = decide(life, self._config.approval, self._instance, now, facts)
+            inputs = self._inputs(life, recent)
+            decision = decide(life, self._config.approval, self._instance, now, inputs)
             if decision.state is ApprovalState.DUE:
                 if self._may_try(life, decision.rule):
                     due.append((life, decision.rule))
@@ -212,13 +212,17 @@ class Approver:
                 self._log_change(life, decision)
         self._decisions, self._due = decisions, due
 
-    def _recorded(self, life: Life) -> Facts:
+    def _recorded(self, life: Life) -> ApprovalInputs:
         known = self._approvals.find(life.key)
         if known is None:
-            return Facts()
-        return Facts(approved_by=known.rule) if known.sent is not None else Facts(asked_by=known.rule)
+            return ApprovalInputs()
+        return (
+            ApprovalInputs(approved_by=known.rule)
+            if known.sent is not None
+            else ApprovalInputs(asked_by=known.rule)
+        )
 
-    def _facts(self, life: Life, recent: set[str]) -> Facts:
+    def _inputs(self, life: Life, recent: set[str]) -> ApprovalInputs:
         recorded = self._recorded(life)
         if not life.event.is_scheduled:
             return recorded
@@ -281,7 +285,7 @@ class Approver:
         together = [one for one in due if one[0].key not in self._alone]
         events = tuple(together[:_MOST_TOGETHER] or due[:1])
         self._sending = True
-        attempt = Attempt(events, self._clock.now(), self._clock.monotonic())
+        attempt = ApprovalRequest(events, self._clock.now(), self._clock.monotonic())
         self._requests.put((attempt, self._azure))
         self._loop.start()
         self._loop.wake()
@@ -300,7 +304,7 @@ class Approver:
                 attempt = replace(attempt, problem=cause(error))
             self._inbox.put(attempt)
 
-    def _sent(self, attempt: Attempt, azure: ImdsClient) -> Attempt:
+    def _sent(self, attempt: ApprovalRequest, azure: ImdsClient) -> ApprovalRequest:
         """Record an attempt on disk and carry it out; return it with its result."""
         begun = self._clock.now()
         keys = [life.key for life, _ in attempt.events]
@@ -334,7 +338,7 @@ class Approver:
             log.info("approved", extra=_log_facts(life, Decision(ApprovalState.DUE, rule)))
         return replace(attempt, at=now)
 
-    def _confirm(self, attempt: Attempt, posting: contextlib.ExitStack) -> None:
+    def _confirm(self, attempt: ApprovalRequest, posting: contextlib.ExitStack) -> None:
         """Raise `_WithdrawnError` if the newest decisions do not allow an attempt.
 
         Until ``posting`` is closed, `supersede` waits for it.

@@ -49,7 +49,7 @@ class Decision(msgspec.Struct, frozen=True):
         return ApprovalView(self.state.value, self.rule or None, self.reason)
 
 
-class Facts(msgspec.Struct, frozen=True):
+class ApprovalInputs(msgspec.Struct, frozen=True):
     """The recorded facts about one life of an event, and about approvals in general.
 
     ``approved_by`` is the rule by which it was approved, or "". ``asked_by`` is the rule by which an approval
@@ -71,12 +71,12 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 def decide(
-    life: Life, settings: config.Approval, instance: str | None, now: datetime, facts: Facts
+    life: Life, settings: config.Approval, instance: str | None, now: datetime, inputs: ApprovalInputs
 ) -> Decision:
     """Decide about a current event while approvals are on; `ApprovalState.DUE` means to approve it now."""
     event = life.event
-    if facts.approved_by or not event.is_scheduled:
-        return concluded(life, facts)
+    if inputs.approved_by or not event.is_scheduled:
+        return concluded(life, inputs)
     doubt = _doubt(life, instance)
     if doubt or instance is None:
         return Decision(ApprovalState.HOLD, reason=doubt)
@@ -85,15 +85,15 @@ def decide(
         return Decision(ApprovalState.HOLD, reason="no rule matches")
     if rule.action == "hold":
         return Decision(ApprovalState.HOLD, rule.name, "the rule holds it")
-    return _by_rule(rule, settings, _rank(event, instance) or 0, now, facts)
+    return _by_rule(rule, settings, _rank(event, instance) or 0, now, inputs)
 
 
-def concluded(life: Life, facts: Facts) -> Decision:
+def concluded(life: Life, inputs: ApprovalInputs) -> Decision:
     """Return the decision about an event that was approved, or can no longer be approved."""
-    if facts.approved_by:
-        return Decision(ApprovalState.APPROVED, facts.approved_by, "this exporter approved it")
-    if facts.asked_by and life.ended is None and not life.event.is_scheduled:
-        return Decision(ApprovalState.FAILED, facts.asked_by, "sent, but whether Azure took it is not known")
+    if inputs.approved_by:
+        return Decision(ApprovalState.APPROVED, inputs.approved_by, "this exporter approved it")
+    if inputs.asked_by and life.ended is None and not life.event.is_scheduled:
+        return Decision(ApprovalState.FAILED, inputs.asked_by, "sent, but whether Azure took it is not known")
     return Decision()
 
 
@@ -128,44 +128,46 @@ def _rank(event: ScheduledEvent, instance: str) -> int | None:
     return names.index(wanted) if wanted in names else None
 
 
-def _by_rule(rule: Rule, settings: config.Approval, rank: int, now: datetime, facts: Facts) -> Decision:
-    if facts.unknown_until is not None:
-        until = rfc3339(facts.unknown_until)
+def _by_rule(
+    rule: Rule, settings: config.Approval, rank: int, now: datetime, inputs: ApprovalInputs
+) -> Decision:
+    if inputs.unknown_until is not None:
+        until = rfc3339(inputs.unknown_until)
         reason = f"the state was lost, and with it what was approved in the last hour; held until {until}"
         return Decision(ApprovalState.HOLD, rule.name, reason)
     turn = rank * float(settings.failover_after) if settings.leader == "first" else 0.0
     wait = min(float(rule.delay) + turn, _LONGEST_SECONDS)
-    if facts.age < wait:
+    if inputs.age < wait:
         # To the second: the two clocks do not tick alike.
-        due = (now + timedelta(seconds=wait - facts.age + 0.5)).replace(microsecond=0)
+        due = (now + timedelta(seconds=wait - inputs.age + 0.5)).replace(microsecond=0)
         before = "1 VM comes" if rank == 1 else f"{rank} VMs come"
         whose = "" if settings.leader == "any" or not rank else f"; {before} before this one"
         return Decision(ApprovalState.WAITING, rule.name, f"not before {rfc3339(due)}{whose}")
-    unready = _by_hooks(rule, facts)
+    unready = _by_hooks(rule, inputs)
     if unready is not None:
         return unready
     if settings.mode is Mode.DRY_RUN:
         reason = "it would be approved now; approval.mode is dry_run"
         return Decision(ApprovalState.DRY_RUN, rule.name, reason)
-    if facts.within_hour >= settings.max_per_hour:
-        found = count(facts.within_hour, "approval")
+    if inputs.within_hour >= settings.max_per_hour:
+        found = count(inputs.within_hour, "approval")
         reason = f"{found} within 1h; approval.max_per_hour is {settings.max_per_hour}"
         return Decision(ApprovalState.LIMITED, rule.name, reason)
     return Decision(ApprovalState.DUE, rule.name, "the rule approves it")
 
 
-def _by_hooks(rule: Rule, facts: Facts) -> Decision | None:
+def _by_hooks(rule: Rule, inputs: ApprovalInputs) -> Decision | None:
     """Return the decision if the event has to wait for hooks, else None."""
-    if facts.is_untold:
+    if inputs.is_untold:
         reason = "its last change is not reported yet, and hooks may run for it"
         return Decision(ApprovalState.WAITING, rule.name, reason)
-    if facts.open_hooks:
-        reason = f"the hook {facts.open_hooks[0]} has not ended yet"
+    if inputs.open_hooks:
+        reason = f"the hook {inputs.open_hooks[0]} has not ended yet"
         return Decision(ApprovalState.WAITING, rule.name, reason)
     for name in rule.require_hooks:
-        outcome = facts.hooks.get(name)
+        outcome = inputs.hooks.get(name)
         if outcome is None:
-            ran = "has not ended yet" if name in facts.hooks else "did not run for it"
+            ran = "has not ended yet" if name in inputs.hooks else "did not run for it"
             return Decision(ApprovalState.WAITING, rule.name, f"the hook {name} {ran}")
         if outcome is not HookOutcome.SUCCEEDED:
             words = outcome.value.replace("_", " ")

@@ -17,7 +17,7 @@ from exporter.imds.client import ImdsClient, PollPauses, client_of
 from exporter.model.advance import advance
 from exporter.model.documents import Document, decode_document
 from exporter.model.events import SCHEDULED, ScheduledEvent, lower, unreadable_resources
-from exporter.model.lifecycle import Known, Transition
+from exporter.model.lifecycle import Transition, WatchState
 from exporter.model.views import listed_view
 from exporter.model.wording import count, printable
 from exporter.timefmt import format_duration
@@ -115,7 +115,7 @@ class Followed:
     """Approved events, followed through documents until their outcomes are known."""
 
     def __init__(self, document: Document, events: Iterable[ScheduledEvent], now: datetime) -> None:
-        self._known = Known()
+        self._known = WatchState()
         self._waiting = {event.key for event in events}
         self.observe(document, now)
 

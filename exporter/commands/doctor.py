@@ -12,7 +12,7 @@ from exporter import config
 from exporter.clock import Clock
 from exporter.commands import examine, terminal
 from exporter.commands.events import NoExporterError, RunningExporter
-from exporter.commands.examine import FAILURE, OK, WARNING, Finding
+from exporter.commands.examine import FAILURE, OK, WARNING, Diagnosis
 from exporter.config import Config, Overrides, loading
 from exporter.config.addresses import Address, NotifyUrls
 from exporter.errors import ConfigurationError, ExporterError, Mistakes
@@ -48,14 +48,14 @@ def run(asked: Asked, clock: Clock) -> int:
 
 
 def findings(
-    asked: Asked, status: Status | None, answers: Sequence[Finding], clock: Clock
-) -> Iterator[Finding]:
+    asked: Asked, status: Status | None, answers: Sequence[Diagnosis], clock: Clock
+) -> Iterator[Diagnosis]:
     yield from answers
     in_use = status.configuration if status else None
     settings, targets, alertmanagers, files = _configuration(asked, in_use)
     yield from files
     if _has_failed(files) and not (status and status.targets):
-        yield Finding(WARNING, "targets", "unknown until the configuration is valid")
+        yield Diagnosis(WARNING, "targets", "unknown until the configuration is valid")
     else:
         yield from _targets(targets, alertmanagers, status, clock)
     if status is not None:
@@ -69,31 +69,31 @@ def findings(
         try:
             yield examine.state(config.state_directory(settings))
         except ConfigurationError as error:
-            yield Finding(FAILURE, "state", str(error))
+            yield Diagnosis(FAILURE, "state", str(error))
     elif not any(problem.startswith(unwritable) for problem in status.problems):
-        yield Finding(OK, "state", f"the exporter writes to {in_use.state_directory}")
+        yield Diagnosis(OK, "state", f"the exporter writes to {in_use.state_directory}")
     if status is None or status.kubernetes is None:
         yield from examine.kubernetes(settings.kubernetes, os.environ)
 
 
-def ask(url: str) -> tuple[Status | None, Sequence[Finding]]:
+def ask(url: str) -> tuple[Status | None, Sequence[Diagnosis]]:
     """Ask the running exporter; its problems with IMDS and with targets have lines of their own."""
     exporter = RunningExporter(url)
     try:
         status = exporter.status()
     except NoExporterError as error:
         text = f"{error}; start it, or pass its address as --exporter.url"
-        return None, [Finding(WARNING, "exporter", text)]
+        return None, [Diagnosis(WARNING, "exporter", text)]
     except ExporterError as error:
-        return None, [Finding(WARNING, "exporter", str(error))]
+        return None, [Diagnosis(WARNING, "exporter", str(error))]
     since = f", since {rfc3339(status.started)}" if status.started else ""
-    found = [Finding(OK, "exporter", f"version {status.version} runs at {exporter.url}{since}")]
+    found = [Diagnosis(OK, "exporter", f"version {status.version} runs at {exporter.url}{since}")]
     failing = [one.name for one in status.targets if one.delivers is False]
     of_targets = (f"{DegradedReason.NOTIFICATIONS_FAILING}: target {name} " for name in failing)
     of_polls = status.problems[:1] if status.last_error else ()
     elsewhere = (*of_polls, f"{DegradedReason.INSTANCE_NAME_DIFFERS}:", *of_targets)
     found += [
-        Finding(FAILURE, "exporter", f"is degraded: {problem}")
+        Diagnosis(FAILURE, "exporter", f"is degraded: {problem}")
         for problem in status.problems
         if not problem.startswith(elsewhere)
     ]
@@ -102,7 +102,7 @@ def ask(url: str) -> tuple[Status | None, Sequence[Finding]]:
 
 def _configuration(
     asked: Asked, in_use: ConfigurationView | None
-) -> tuple[Config, Sequence[Address], Sequence[Address], Sequence[Finding]]:
+) -> tuple[Config, Sequence[Address], Sequence[Address], Sequence[Diagnosis]]:
     """Read the configuration as `run` does, or what is valid of it, unless the exporter's is examined."""
     found = [] if in_use is None else [_in_use(asked, in_use)]
     settings = loading.load(None, asked.overrides)
@@ -114,37 +114,37 @@ def _configuration(
             settings, targets, alertmanagers = loaded.config, loaded.addresses, loaded.alertmanagers
             if in_use is None:
                 name = str(asked.config_file or "no file is specified; all keys have their defaults")
-                found.append(Finding(OK, "configuration", name))
+                found.append(Diagnosis(OK, "configuration", name))
         except ConfigurationError as error:
-            found += [Finding(FAILURE, "configuration", line) for line in error.problems]
+            found += [Diagnosis(FAILURE, "configuration", line) for line in error.problems]
             with Mistakes():
                 settings, _ = loading.load_parsed(asked.config_file, asked.overrides, Mistakes())
     if asked.web_config_file is not None:
         try:
             webfile.load(asked.web_config_file)
-            found.append(Finding(OK, "web configuration", str(asked.web_config_file)))
+            found.append(Diagnosis(OK, "web configuration", str(asked.web_config_file)))
         except ConfigurationError as error:
-            found += [Finding(FAILURE, "web configuration", line) for line in error.problems]
+            found += [Diagnosis(FAILURE, "web configuration", line) for line in error.problems]
     return settings, targets, alertmanagers, found
 
 
-def _in_use(asked: Asked, in_use: ConfigurationView) -> Finding:
+def _in_use(asked: Asked, in_use: ConfigurationView) -> Diagnosis:
     """Show the configuration of the running exporter, and whether another one is examined."""
     given = str(asked.config_file.absolute()) if asked.config_file else None
     if given is not None and given != in_use.file:
         text = f"the exporter uses {in_use.file or 'no file'}, not {given}"
-        return Finding(WARNING, "configuration", f"{text}; restart it with --config.file {given}")
+        return Diagnosis(WARNING, "configuration", f"{text}; restart it with --config.file {given}")
     hooks = ", ".join(in_use.hooks) or "none"
     exported = ", ".join(in_use.otlp) or "nothing"
     name = in_use.file or "no file, all keys have their defaults"
-    return Finding(
+    return Diagnosis(
         OK, "configuration", f"{name}; approvals: {in_use.approval}, hooks: {hooks}, by OTLP: {exported}"
     )
 
 
 def _targets(
     addresses: Sequence[Address], alertmanagers: Sequence[Address], status: Status | None, clock: Clock
-) -> Iterator[Finding]:
+) -> Iterator[Diagnosis]:
     running = {target.name: target for target in status.targets} if status else {}
     configured = {address.target for address in (*addresses, *alertmanagers)}
     for view in running.values():
@@ -160,45 +160,45 @@ def _targets(
         text = (
             "none is configured; for messages, add notifications.targets, alertmanager.urls or --notify URL"
         )
-        yield Finding(OK, "targets", text)
+        yield Diagnosis(OK, "targets", text)
 
 
-def _delivery(view: TargetView, now: datetime) -> Finding:
+def _delivery(view: TargetView, now: datetime) -> Diagnosis:
     def ago(at: datetime | None) -> str:
         return f"{terminal.span((now - at).total_seconds())} ago" if at else "earlier"
 
     waiting = f", {view.pending} waiting" if view.pending else ""
     if view.delivers:
-        return Finding(
+        return Diagnosis(
             OK, "target", f"{view.name}: the last message arrived {ago(view.last_delivery)}{waiting}"
         )
     if view.delivers is None:
         text = f"{view.name}: no message yet{waiting}"
-        return Finding(OK, "target", f"{text}; notify-test sends a sample")
+        return Diagnosis(OK, "target", f"{text}; notify-test sends a sample")
     text = f"{view.name}: the last attempt, {ago(view.last_failure)}, failed{waiting}: {view.last_error}"
-    return Finding(FAILURE, "target", f"{text}; correct it, then try notify-test --target {view.name}")
+    return Diagnosis(FAILURE, "target", f"{text}; correct it, then try notify-test --target {view.name}")
 
 
-def _scraped(status: Status, now: datetime) -> Finding:
+def _scraped(status: Status, now: datetime) -> Diagnosis:
     if status.last_scrape is None:
         if status.targets:
-            return Finding(OK, "scrape", "Prometheus does not scrape /metrics; messages do not need it")
+            return Diagnosis(OK, "scrape", "Prometheus does not scrape /metrics; messages do not need it")
         text = "/metrics has not been requested since the exporter started, and there is no target"
-        return Finding(WARNING, "scrape", f"{text}: nobody is notified; add a target, or {_SCRAPE_REMEDY}")
+        return Diagnosis(WARNING, "scrape", f"{text}: nobody is notified; add a target, or {_SCRAPE_REMEDY}")
     ago = (now - status.last_scrape).total_seconds()
     if ago > _SCRAPE_SECONDS:
         text = f"/metrics was last requested {terminal.span(ago)} ago"
         if status.targets:
-            return Finding(OK, "scrape", f"{text}; messages do not need it")
-        return Finding(WARNING, "scrape", f"{text}; {_SCRAPE_REMEDY}")
-    return Finding(OK, "scrape", f"/metrics was last requested {terminal.span(ago)} ago")
+            return Diagnosis(OK, "scrape", f"{text}; messages do not need it")
+        return Diagnosis(WARNING, "scrape", f"{text}; {_SCRAPE_REMEDY}")
+    return Diagnosis(OK, "scrape", f"/metrics was last requested {terminal.span(ago)} ago")
 
 
-def _has_failed(found: Iterable[Finding]) -> bool:
+def _has_failed(found: Iterable[Diagnosis]) -> bool:
     return any(finding.level is FAILURE for finding in found)
 
 
-def _next_step(found: Sequence[Finding], status: Status | None) -> str:
+def _next_step(found: Sequence[Diagnosis], status: Status | None) -> str:
     if _has_failed(found):
         return "correct the failures above, then run doctor again"
     if status is None:

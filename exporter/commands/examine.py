@@ -48,7 +48,7 @@ class Level(StrEnum):
     FAILURE = "failure"
 
 
-class Finding(msgspec.Struct, frozen=True):
+class Diagnosis(msgspec.Struct, frozen=True):
     level: Level
     subject: str
     message: str
@@ -59,12 +59,12 @@ OK, WARNING, FAILURE = Level
 
 def imds(
     endpoint: str, api_version: str, name: str, status: Status | None, clock: Clock
-) -> Iterator[Finding]:
+) -> Iterator[Diagnosis]:
     """Examine IMDS; ``api_version`` and ``name`` are configured, the exporter's ``status`` may be unknown."""
     try:
         endpoint = endpoint_of(endpoint)
     except ExporterError as error:
-        yield Finding(FAILURE, "imds", str(error))
+        yield Diagnosis(FAILURE, "imds", str(error))
         return
     # Not scheduledevents: a request for it switches Scheduled Events on.
     with contextlib.closing(ImdsClient(endpoint, timeout=_IMDS_SECONDS, clock=clock)) as client:
@@ -72,7 +72,7 @@ def imds(
         try:
             vm = asked_again(client.instance, clock)
             used = status.api_version if status else api_version
-            yield Finding(OK, "imds", f"{endpoint} answers; {_version(used, known=status is not None)}")
+            yield Diagnosis(OK, "imds", f"{endpoint} answers; {_version(used, known=status is not None)}")
         except ImdsError as error:
             yield _unusable(error, status)
         yield _scheduled_events(status, clock.now())
@@ -84,12 +84,12 @@ def imds(
             yield _clock(client, clock)
 
 
-def _unusable(error: ImdsError, status: Status | None) -> Finding:
+def _unusable(error: ImdsError, status: Status | None) -> Diagnosis:
     """Describe a failure with its remedy, which the message of an HTTP status already contains."""
     if error.status == HTTPStatus.FORBIDDEN and status is not None and status.up:
-        return Finding(WARNING, "imds", f"it answers the exporter, but not this command: {error}")
+        return Diagnosis(WARNING, "imds", f"it answers the exporter, but not this command: {error}")
     text = str(error) if error.status else f"{error}; it answers on Azure VMs only: {_REACH}"
-    return Finding(FAILURE, "imds", text)
+    return Diagnosis(FAILURE, "imds", text)
 
 
 def _version(used: str, *, known: bool) -> str:
@@ -99,26 +99,26 @@ def _version(used: str, *, known: bool) -> str:
     return f"API version {used}, which {spot} rebalance recommendations for Spot VMs"
 
 
-def _scheduled_events(status: Status | None, now: datetime) -> Finding:
+def _scheduled_events(status: Status | None, now: datetime) -> Diagnosis:
     subject = "scheduled events"
     if status is None:
         text = "unknown without the exporter, because any other request for them would switch them on"
-        return Finding(WARNING, subject, text)
+        return Diagnosis(WARNING, subject, text)
     since = rfc3339(status.started) if status.started else "its start"
     if status.up and status.last_success is not None:
         ago = terminal.span((now - status.last_success).total_seconds())
-        return Finding(
+        return Diagnosis(
             OK, subject, f"switched on; the exporter has polled them since {since}, last success {ago} ago"
         )
     if not status.last_error:
         text = f"the exporter waits for the first response since {since}; Azure takes up to two minutes"
-        return Finding(WARNING, subject, text)
+        return Diagnosis(WARNING, subject, text)
     last = f"since {rfc3339(status.last_success)}" if status.last_success else "yet"
     text = f"the exporter has had no valid response {last}: {status.last_error}"
-    return Finding(FAILURE, subject, text if status.last_status else f"{text}; {_REACH}")
+    return Diagnosis(FAILURE, subject, text if status.last_status else f"{text}; {_REACH}")
 
 
-def _name(configured: str, status: Status | None, vm: VirtualMachine | None) -> Finding:
+def _name(configured: str, status: Status | None, vm: VirtualMachine | None) -> Diagnosis:
     used = configured or (status.instance if status else "") or ""
     known = vm.name if vm is not None else ""
     if used and known and normal_name(used) != normal_name(known):
@@ -126,24 +126,24 @@ def _name(configured: str, status: Status | None, vm: VirtualMachine | None) -> 
             f"instance.name is {used}, IMDS returns {known}: events that name {known} count as those of "
             f"another VM; remove instance.name unless events name {used}"
         )
-        return Finding(FAILURE, "name", text)
+        return Diagnosis(FAILURE, "name", text)
     if used or known:
-        return Finding(OK, "name", f"{used or known}, from {'instance.name' if configured else 'IMDS'}")
+        return Diagnosis(OK, "name", f"{used or known}, from {'instance.name' if configured else 'IMDS'}")
     text = "unknown: nothing is approved and no hook runs until IMDS returns it; or set instance.name"
-    return Finding(FAILURE, "name", text)
+    return Diagnosis(FAILURE, "name", text)
 
 
-def _spot(vm: VirtualMachine) -> Finding:
+def _spot(vm: VirtualMachine) -> Diagnosis:
     if vm.priority == "Spot":
         text = "a Spot VM, which Azure can evict (Preempt) with a notice of 30 seconds or less"
     elif vm.priority:
         text = f"not a Spot VM (priority {vm.priority}), so there will be no Preempt"
     else:
         text = "IMDS does not report whether this is a Spot VM"
-    return Finding(OK, "spot", text)
+    return Diagnosis(OK, "spot", text)
 
 
-def _terminate(vm: VirtualMachine) -> Finding:
+def _terminate(vm: VirtualMachine) -> Diagnosis:
     """Name the command that shows which events Azure announces only on request; IMDS does not report that."""
     profile, kind = "scheduledEventsProfile", "vm"
     if vm.scale_set:
@@ -157,60 +157,60 @@ def _terminate(vm: VirtualMachine) -> Finding:
         "is not announced where scheduledEventsPolicy approves it automatically. IMDS does not report this; "
         f"check with: {command}"
     )
-    return Finding(OK, "terminate notifications", text)
+    return Diagnosis(OK, "terminate notifications", text)
 
 
-def _pollers(status: Status | None) -> Finding:
+def _pollers(status: Status | None) -> Diagnosis:
     """Name the programs of Microsoft that are known to poll as well; IMDS does not list its clients."""
     text = (
         "all programs on the VM share five requests to IMDS a second; Microsoft's VmssRuntimeAgent and "
         "CycleCloud's jetpack poll, too, and jetpack approves every event for which no script is set"
     )
     if status is None or status.last_status != HTTPStatus.TOO_MANY_REQUESTS:
-        return Finding(OK, "other pollers", text)
-    return Finding(WARNING, "other pollers", f"IMDS throttles the exporter (429): {text}; stop one of them")
+        return Diagnosis(OK, "other pollers", text)
+    return Diagnosis(WARNING, "other pollers", f"IMDS throttles the exporter (429): {text}; stop one of them")
 
 
-def _clock(client: ImdsClient, clock: Clock) -> Finding:
+def _clock(client: ImdsClient, clock: Clock) -> Diagnosis:
     try:
         theirs = asked_again(client.date, clock)
     except ImdsError:
-        return Finding(
+        return Diagnosis(
             WARNING, "clock", "could not be compared with that of IMDS; see the output of timedatectl"
         )
     off = (clock.now() - theirs).total_seconds()
     if abs(off) <= _CLOCK_WARNING_SECONDS:
-        return Finding(OK, "clock", "agrees with that of IMDS")
+        return Diagnosis(OK, "clock", "agrees with that of IMDS")
     level = FAILURE if abs(off) > _CLOCK_FAILURE_SECONDS else WARNING
     text = f"{terminal.span(off)} {'ahead of' if off > 0 else 'behind'} that of IMDS"
-    return Finding(level, "clock", f"{text}; times and notice are off by as much: set up NTP or chrony")
+    return Diagnosis(level, "clock", f"{text}; times and notice are off by as much: set up NTP or chrony")
 
 
-def state(directory: Path) -> Finding:
+def state(directory: Path) -> Diagnosis:
     """Examine the state directory, without creating or writing anything."""
     present = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     if not present.is_dir():
-        return Finding(FAILURE, "state", f"{present} is not a directory; remove it, or set state.directory")
+        return Diagnosis(FAILURE, "state", f"{present} is not a directory; remove it, or set state.directory")
     try:
         # Root asks for a service that runs as the owner of its directory.
         as_root = sys.platform != "win32" and os.geteuid() == 0
         refuse_unsafe(directory, present.stat().st_uid if as_root else None)
     except ConfigurationError as error:
-        return Finding(FAILURE, "state", str(error))
+        return Diagnosis(FAILURE, "state", str(error))
     if not os.access(present, os.W_OK | os.X_OK):
         user = "this user"
         if sys.platform != "win32":
             user = f"uid {os.geteuid()}, as which this command runs"
         remedy = "change its owner, or run this as the exporter's user"
-        return Finding(FAILURE, "state", f"{present} cannot be written by {user}; {remedy}")
+        return Diagnosis(FAILURE, "state", f"{present} cannot be written by {user}; {remedy}")
     free = shutil.disk_usage(present).free
     if free < _LEAST_FREE_BYTES:
-        return Finding(WARNING, "state", f"{present} has {free // 1024**2} MiB free; make room")
+        return Diagnosis(WARNING, "state", f"{present} has {free // 1024**2} MiB free; make room")
     text = "can be written" if present == directory else "does not exist yet and can be created"
-    return Finding(OK, "state", f"{directory} {text}")
+    return Diagnosis(OK, "state", f"{directory} {text}")
 
 
-def kubernetes(settings: Kubernetes, environ: Mapping[str, str]) -> Iterator[Finding]:
+def kubernetes(settings: Kubernetes, environ: Mapping[str, str]) -> Iterator[Diagnosis]:
     """Name the commands that remove the marks of a Node that no exporter can remove."""
     name = settings.node_name(environ)
     if not name:
@@ -222,15 +222,15 @@ def kubernetes(settings: Kubernetes, environ: Mapping[str, str]) -> Iterator[Fin
     else:
         text = f"nothing is wanted of the Node {name}, and there is no service account to change it with"
     remedy = "if an earlier configuration had it marked, remove that with"
-    yield Finding(OK, "kubernetes", f"{text}; {remedy}: {'; '.join(desired.unmarking(name or 'NAME'))}")
+    yield Diagnosis(OK, "kubernetes", f"{text}; {remedy}: {'; '.join(desired.unmarking(name or 'NAME'))}")
 
 
-def host(address: Address) -> Finding:
+def host(address: Address) -> Diagnosis:
     """Resolve a target's host; `notify-test` is for delivery."""
     name = _host(address)
     shown = f"{address.target} ({address.label})"
     if not name:
-        return Finding(OK, "target", f"{shown} is a valid address; notify-test sends a message to it")
+        return Diagnosis(OK, "target", f"{shown} is a valid address; notify-test sends a message to it")
     try:
         socket.getaddrinfo(name, None)
     except (OSError, UnicodeError) as error:
@@ -238,11 +238,11 @@ def host(address: Address) -> Finding:
         # A proxy resolves the names itself.
         level = WARNING if urllib.request.getproxies() else FAILURE
         text = f"{shown}: {name} cannot be resolved: {reason}; check the URL and DNS"
-        return Finding(level, "target", text)
-    return Finding(OK, "target", f"{shown}: {name} resolves; notify-test sends a message to it")
+        return Diagnosis(level, "target", text)
+    return Diagnosis(OK, "target", f"{shown}: {name} resolves; notify-test sends a message to it")
 
 
-def alertmanager(address: Address, clock: Clock) -> Finding:
+def alertmanager(address: Address, clock: Clock) -> Diagnosis:
     """Ask an Alertmanager for its status, by which nothing is sent."""
     client = Client(address, clock)
     shown = f"{address.target} ({client.label})"
@@ -250,10 +250,10 @@ def alertmanager(address: Address, clock: Clock) -> Finding:
         client.look()
     except AlertmanagerError as error:
         remedy = "check alertmanager.urls, the credentials and the network"
-        return Finding(FAILURE, "target", f"{shown}: {error}; {remedy}")
+        return Diagnosis(FAILURE, "target", f"{shown}: {error}; {remedy}")
     finally:
         client.close()
-    return Finding(OK, "target", f"{shown} answers; notify-test posts an alert to it")
+    return Diagnosis(OK, "target", f"{shown} answers; notify-test posts an alert to it")
 
 
 def _host(address: Address) -> str:

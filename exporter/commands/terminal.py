@@ -6,7 +6,7 @@ from datetime import datetime
 
 from rich.text import Text
 
-from exporter.model.events import Target, unreadable_resources
+from exporter.model.events import Affected, unreadable_resources
 from exporter.model.messages import Severity, severity
 from exporter.model.views import EventView
 from exporter.model.wording import count, printable
@@ -25,7 +25,7 @@ _GUID = 36
 # A shorter part of a word is not useful.
 _LEAST = 9
 _UNIT = re.compile(r"\d+\D+")
-_WHOM = {Target.SELF: "this VM", Target.OTHER: "other VMs"}
+_WHOM = {Affected.SELF: "this VM", Affected.OTHER: "other VMs"}
 
 
 def coloured(views: Sequence[EventView], now: datetime, *, width: int = WIDTH) -> Text:

@@ -8,9 +8,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from exporter.config import Alertmanager, Config, Hook, Mode, Rule
-from exporter.config.checks import Finding
+from exporter.config.checks import Mistake
 from exporter.config.kubernetes import DRAIN
-from exporter.config.match import STATUSES_AT, Match, Whom
+from exporter.config.match import STATUSES_AT, Match, Scope
 from exporter.config.yamlfile import Keys
 from exporter.errors import program, quoted
 from exporter.model.events import EVENT_STATUSES, EVENT_TYPES, SCHEDULED, STARTED
@@ -27,7 +27,7 @@ _INTERPRETERS = ("bash", "cmd", "env", "powershell", "pwsh", "python", "python3"
 _REMEDY = "for the time shortly before the start, add {} to events.imminent and use transitions: [imminent]"
 
 
-def advice(config: Config) -> Iterator[Finding]:
+def advice(config: Config) -> Iterator[Mistake]:
     """Return the place of each part that has no effect, and why."""
     watch, interval = config.notifications.watch, config.imds.poll_interval
     if watch.after < interval:
@@ -47,11 +47,11 @@ def advice(config: Config) -> Iterator[Finding]:
             yield ("hooks", index, "command"), reason
 
 
-def _routes(config: Config) -> Iterator[Finding]:
+def _routes(config: Config) -> Iterator[Mistake]:
     for index, route in enumerate(config.notifications.routes):
         place: Keys = ("notifications", "routes", index)
         yield from _match((*place, "match"), route.match, config)
-        if route.leader == "first" and route.match.target is Whom.OTHER:
+        if route.leader == "first" and route.match.target is Scope.OTHER:
             yield (*place, "leader"), "never delivers with target: other; the leader is affected by the event"
     used = {name for route in config.notifications.routes for name in route.targets}
     for index, target in enumerate(config.notifications.targets):
@@ -60,7 +60,7 @@ def _routes(config: Config) -> Iterator[Finding]:
             yield ("notifications", "targets", index), "no route names this target, so it gets no message"
 
 
-def _match(place: Keys, match: Match, config: Config) -> Iterator[Finding]:
+def _match(place: Keys, match: Match, config: Config) -> Iterator[Mistake]:
     """Warn of a match that nothing meets, or whose bound is compared only while the notice is longer."""
     if reason := _never(match, config):
         yield place, f"nothing matches: {reason}"
@@ -72,7 +72,7 @@ def _match(place: Keys, match: Match, config: Config) -> Iterator[Finding]:
         yield (*place, "max_notice"), f"is compared only when a transition happens; {remedy}"
 
 
-def _undone(hooks: Sequence[Hook]) -> Iterator[Finding]:
+def _undone(hooks: Sequence[Hook]) -> Iterator[Mistake]:
     """Warn of what a hook begins, and another one undoes at some ends of the event only.
 
     A hook without transitions tells them apart itself.
@@ -141,7 +141,7 @@ def _program(command: Sequence[str]) -> str:
     return words[0] if words else ""
 
 
-def _rules(config: Config) -> Iterator[Finding]:
+def _rules(config: Config) -> Iterator[Mistake]:
     here: Keys = ("approval", "rules")
     rules = config.approval.rules
     if rules and config.approval.mode is Mode.OFF:
@@ -174,7 +174,7 @@ def _never(match: Match, config: Config) -> str:
     return ""
 
 
-def _never_happens(transitions: set[Transition], target: Whom, config: Config) -> str:
+def _never_happens(transitions: set[Transition], target: Scope, config: Config) -> str:
     """Return why none of these transitions happens; "" if one may."""
     if transitions == {Transition.APPROVED} and config.approval.mode is not Mode.ON:
         return "nothing is approved unless approval.mode is on"
@@ -183,16 +183,16 @@ def _never_happens(transitions: set[Transition], target: Whom, config: Config) -
     if transitions == {Transition.HOOK_FAILED} and not (config.hooks or config.kubernetes.drain.evicts):
         return "there are no hooks that could fail"
     spared = {Transition.APPROVED}
-    if all(hook.match.target is Whom.SELF for hook in config.hooks):
+    if all(hook.match.target is Scope.SELF for hook in config.hooks):
         spared.add(Transition.HOOK_FAILED)
-    if target is Whom.OTHER and transitions <= spared:
+    if target is Scope.OTHER and transitions <= spared:
         return "for events of other VMs nothing is approved, and no hook runs without target: other or any"
     return ""
 
 
 def _covers(wide: Match, narrow: Match) -> bool:
     """Return whether everything that matches ``narrow`` certainly matches ``wide``."""
-    if wide.target not in (Whom.ANY, narrow.target) or wide.windows not in (None, narrow.windows):
+    if wide.target not in (Scope.ANY, narrow.target) or wide.windows not in (None, narrow.windows):
         return False
     for field in ("event_types", "event_sources", "statuses", "transitions", "resources"):
         ours, theirs = getattr(wide, field), getattr(narrow, field)
@@ -218,7 +218,7 @@ def _not_executable(command: str) -> str:
     return "" if path.is_file() and os.access(path, os.X_OK) else f"{path} is not executable"
 
 
-def _required(place: Keys, rule: Rule, config: Config) -> Iterator[Finding]:
+def _required(place: Keys, rule: Rule, config: Config) -> Iterator[Mistake]:
     """Warn of hooks that cannot run for what a rule approves, so that it waits forever."""
     hooks = {hook.name: hook.match for hook in config.hooks}
     if config.kubernetes.drain.evicts:
@@ -241,7 +241,7 @@ def _spared(drain: Match, rule: Match) -> list[str]:
 
 def _apart(hook: Match, rule: Match) -> str:
     """Return why no event before its start matches both; "" if one may."""
-    if hook.target is Whom.OTHER:
+    if hook.target is Scope.OTHER:
         return "its target is other"
     if hook.transitions is not None and not _BEFORE_APPROVAL & set(hook.transitions):
         return "it runs for none of the transitions before the approval"

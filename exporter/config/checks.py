@@ -7,14 +7,14 @@ import msgspec
 
 from exporter.config import Alertmanager, Config, Hook, Notifications, Target
 from exporter.config.kubernetes import DRAIN
-from exporter.config.match import Match, Whom, Window
+from exporter.config.match import Match, Scope, Window
 from exporter.config.yamlfile import Keys
 from exporter.errors import quoted
 from exporter.model.events import EVENT_TYPES, LONGEST_NAME, REBALANCE, SCHEDULED
 from exporter.model.vm import tag_label
 from exporter.timefmt import format_duration
 
-Finding = tuple[Keys, str]
+Mistake = tuple[Keys, str]
 
 _KNOWN_TYPES = (*EVENT_TYPES, REBALANCE)
 
@@ -36,7 +36,7 @@ _VARIABLE = re.compile(r"\$\{(?!\{)")
 _NO_VARIABLE = "has a ${...}, which is replaced in addresses and headers of targets only; write the value"
 
 
-def findings(config: Config) -> Iterator[Finding]:
+def findings(config: Config) -> Iterator[Mistake]:
     """Return the place and the fault, with its remedy, of each mistake."""
     if fault := fault_of_name(config.instance.name):
         yield ("instance", "name"), fault
@@ -59,7 +59,7 @@ def findings(config: Config) -> Iterator[Finding]:
         yield from _match(keys, match)
 
 
-def unknown_types(config: Config) -> Iterator[Finding]:
+def unknown_types(config: Config) -> Iterator[Mistake]:
     """Return the place of each unknown event type, and what may be meant; Azure may add types."""
     for place, match in _matches(config):
         for index, event_type in enumerate(match.event_types or ()):
@@ -103,7 +103,7 @@ def fault_of_name(name: str) -> str:
     return ""
 
 
-def _notifications(settings: Notifications) -> Iterator[Finding]:
+def _notifications(settings: Notifications) -> Iterator[Mistake]:
     here: Keys = ("notifications",)
     known = [target.name for target in settings.targets]
     yield from _names((*here, "targets"), known)
@@ -117,7 +117,7 @@ def _notifications(settings: Notifications) -> Iterator[Finding]:
     yield from _known_targets((*here, "watch", "targets"), settings.watch.targets or (), known)
 
 
-def _known_targets(place: Keys, names: Sequence[str], known: Sequence[str]) -> Iterator[Finding]:
+def _known_targets(place: Keys, names: Sequence[str], known: Sequence[str]) -> Iterator[Mistake]:
     for number, name in enumerate(names):
         if fault := _unknown(name, "a target", known):
             yield (*place, number), fault
@@ -137,7 +137,7 @@ def _unknown(name: str, kind: str, known: Sequence[str]) -> str:
     return f"{quoted(name)} is not {kind}; {shown}"
 
 
-def _target(place: Keys, target: Target, apprise_config: str) -> Iterator[Finding]:
+def _target(place: Keys, target: Target, apprise_config: str) -> Iterator[Mistake]:
     given = [key for key in ("url", "url_file", "tag", "webhook") if getattr(target, key)]
     if len(given) > 1:
         yield (*place, given[1]), f"{' and '.join(given)} are set; keep one"
@@ -157,7 +157,7 @@ def _target(place: Keys, target: Target, apprise_config: str) -> Iterator[Findin
         yield (*place, "name"), f"{target.name!r} is what --notify calls its targets; choose another name"
 
 
-def _headers(place: Keys, headers: Mapping[str, str]) -> Iterator[Finding]:
+def _headers(place: Keys, headers: Mapping[str, str]) -> Iterator[Mistake]:
     for name, value in headers.items():
         if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
             yield (*place, "headers"), "has a name that is not a valid HTTP header; use letters, digits and -"
@@ -167,7 +167,7 @@ def _headers(place: Keys, headers: Mapping[str, str]) -> Iterator[Finding]:
             yield (*place, "headers", name), "has a character that is not allowed in a header; remove it"
 
 
-def _approval(config: Config) -> Iterator[Finding]:
+def _approval(config: Config) -> Iterator[Mistake]:
     here: Keys = ("approval",)
     if config.approval.max_per_hour < 1:
         yield (*here, "max_per_hour"), "must be at least 1; to approve nothing, set approval.mode to off"
@@ -186,8 +186,8 @@ def _approval(config: Config) -> Iterator[Finding]:
                 yield (*place, "require_hooks", number), fault
 
 
-def _never_applies(place: Keys, match: Match) -> Iterator[Finding]:
-    if match.target is Whom.OTHER:
+def _never_applies(place: Keys, match: Match) -> Iterator[Mistake]:
+    if match.target is Scope.OTHER:
         fault = (
             '"other" never applies: an event that does not affect this VM is never approved; remove the key'
         )
@@ -197,7 +197,7 @@ def _never_applies(place: Keys, match: Match) -> Iterator[Finding]:
         yield (*place, "statuses"), fault
 
 
-def _hooks(hooks: Sequence[Hook]) -> Iterator[Finding]:
+def _hooks(hooks: Sequence[Hook]) -> Iterator[Mistake]:
     yield from _names(("hooks",), [hook.name for hook in hooks])
     for index, hook in enumerate(hooks):
         if hook.name == DRAIN:
@@ -206,10 +206,10 @@ def _hooks(hooks: Sequence[Hook]) -> Iterator[Finding]:
             yield ("hooks", index, "command"), 'is empty; write it like ["/usr/local/bin/drain"]'
 
 
-def _alertmanager(settings: Alertmanager) -> Iterator[Finding]:
+def _alertmanager(settings: Alertmanager) -> Iterator[Mistake]:
     here: Keys = ("alertmanager",)
     yield from _headers(here, settings.headers)
-    if settings.match.target is Whom.OTHER:
+    if settings.match.target is Scope.OTHER:
         fault = '"other" never applies: alerts are about events that affect this VM; remove the key'
         yield (*here, "match", "target"), fault
     for name, value in settings.labels.items():
@@ -222,7 +222,7 @@ def _alertmanager(settings: Alertmanager) -> Iterator[Finding]:
             yield (*here, "labels", name), "is empty, which is the same as no label; remove the key"
 
 
-def _names(place: Keys, names: Sequence[str]) -> Iterator[Finding]:
+def _names(place: Keys, names: Sequence[str]) -> Iterator[Mistake]:
     for index, name in enumerate(names):
         if not name.strip():
             yield (*place, index, "name"), "is empty; set a name"
@@ -249,7 +249,7 @@ def _matches(config: Config) -> Iterator[tuple[Keys, Match]]:
         yield ("hooks", index, "match"), hook.match
 
 
-def _match(place: Keys, match: Match) -> Iterator[Finding]:
+def _match(place: Keys, match: Match) -> Iterator[Mistake]:
     for field in match.__struct_fields__:
         if getattr(match, field) == ():
             yield (*place, field), "is empty, so nothing matches; remove the key to match everything"
@@ -266,7 +266,7 @@ def _match(place: Keys, match: Match) -> Iterator[Finding]:
     yield from _windows((*place, "windows"), match.windows or ())
 
 
-def _windows(place: Keys, windows: Sequence[Window]) -> Iterator[Finding]:
+def _windows(place: Keys, windows: Sequence[Window]) -> Iterator[Mistake]:
     for index, window in enumerate(windows):
         here = (*place, index)
         if not window.days:

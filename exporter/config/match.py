@@ -15,8 +15,8 @@ from exporter.model.events import (
     REBALANCE,
     SCHEDULED,
     STARTED,
+    Affected,
     ScheduledEvent,
-    Target,
     normal_name,
     normal_word,
 )
@@ -24,7 +24,7 @@ from exporter.model.lifecycle import Transition
 from exporter.timefmt import Duration, parsed
 
 
-class Whom(StrEnum):
+class Scope(StrEnum):
     """Whether events that affect this VM match, or those that affect others only."""
 
     SELF = "self"
@@ -99,7 +99,7 @@ class Match(msgspec.Struct, frozen=True):
     event_sources: tuple[Literal["Platform", "User"], ...] | None = None
     statuses: tuple[Literal["Scheduled", "Started"], ...] | None = None
     transitions: tuple[Transition, ...] | None = None
-    target: Whom = Whom.SELF
+    target: Scope = Scope.SELF
     resources: tuple[str, ...] | None = None
     min_duration: Duration | None = None
     max_duration: Duration | None = None
@@ -121,7 +121,7 @@ class Match(msgspec.Struct, frozen=True):
         return possible and _among(transition, self.transitions)
 
     def holds(
-        self, event: ScheduledEvent, *, target: Target, now: datetime, transition: Transition | None = None
+        self, event: ScheduledEvent, *, target: Affected, now: datetime, transition: Transition | None = None
     ) -> bool:
         """Return whether an event that affects ``target`` matches, at ``now`` and with this transition."""
         return (
@@ -129,7 +129,7 @@ class Match(msgspec.Struct, frozen=True):
             and _is_word(event.event_source, self.event_sources)
             and _is_word(event.event_status, self.statuses)
             and _among(transition, self.transitions)
-            and self.target in (Whom.ANY, Whom(target))
+            and self.target in (Scope.ANY, Scope(target))
             and _any_like(event.resources, self.resources)
             and _within(event.duration_seconds, self.min_duration, self.max_duration)
             and _within(notice(event, now), self.min_notice, self.max_notice)

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from exporter.config import PROGRAM
 from exporter.config.kubernetes import Drain
 from exporter.kubernetes.client import Condition, Node, Pod
-from exporter.model.events import ScheduledEvent, Target
+from exporter.model.events import Affected, ScheduledEvent
 from exporter.model.lifecycle import Life, Transition, TransitionRecord
 from exporter.model.messages import severity
 from exporter.model.views import Snapshot
@@ -80,7 +80,7 @@ def own_lives(snapshot: Snapshot) -> list[Life] | None:
         return None
     if not snapshot.ready and not snapshot.current:
         return None
-    return [life for life in snapshot.current if life.target is Target.SELF]
+    return [life for life in snapshot.current if life.target is Affected.SELF]
 
 
 def description(life: Life) -> str:
@@ -220,7 +220,7 @@ def _begins(life: Life, node: Node, drain: Drain, now: datetime) -> datetime | N
     if _marked_for(node, life):
         # The passing of time does not end what it has begun.
         match = replace(match, min_notice=None, max_notice=None, windows=None)
-    if not (event.is_scheduled or event.is_started) or not match.holds(event, target=Target.SELF, now=now):
+    if not (event.is_scheduled or event.is_started) or not match.holds(event, target=Affected.SELF, now=now):
         return None
     if event.is_started or not drain.before or event.not_before is None:
         return now
@@ -327,7 +327,7 @@ def recent(snapshot: Snapshot, now: datetime) -> Iterator[tuple[str, Life, Trans
     found = [
         (record.at, f"{life.key}/{number}/{record.transition}", life, record)
         for life in (*snapshot.current, *snapshot.past)
-        if life.affects is Target.SELF
+        if life.affects is Affected.SELF
         for number, record in enumerate(life.transitions, start=1)
         if now - record.at < _RECENT
     ]

@@ -18,8 +18,8 @@ from exporter.kubernetes.desired import (
     own_lives,
     to_drain,
 )
-from exporter.kubernetes.keeper import COMPARE_SECONDS, UNKNOWN_SECONDS, Keeper
-from exporter.kubernetes.reports import Reports
+from exporter.kubernetes.keeper import COMPARE_SECONDS, UNKNOWN_SECONDS, NodeReconciler
+from exporter.kubernetes.reports import DrainResults
 from exporter.metrics import EvictionOutcome
 from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Life
@@ -50,7 +50,7 @@ class Selection(NamedTuple):
 
 
 class Drainer:
-    """Drains the Node of a `Keeper`; used by one thread, except for `doing` and `stop`.
+    """Drains the Node of a `NodeReconciler`; used by one thread, except for `doing` and `stop`.
 
     The newest snapshot decides about each request: an event may be cancelled, postponed or start at any time.
     ``changed`` is called after the keeper's ``progress`` has changed.
@@ -58,9 +58,9 @@ class Drainer:
 
     def __init__(
         self,
-        keeper: Keeper,
+        keeper: NodeReconciler,
         settings: Drain,
-        reports: Reports,
+        reports: DrainResults,
         snapshot: Callable[[], Snapshot],
         *,
         changed: Callable[[], None],

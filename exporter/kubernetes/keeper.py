@@ -8,7 +8,7 @@ from exporter.config.kubernetes import Kubernetes
 from exporter.kubernetes import desired
 from exporter.kubernetes.client import Client, KubernetesError, Node
 from exporter.kubernetes.desired import Patch, Progress
-from exporter.kubernetes.reports import Reports
+from exporter.kubernetes.reports import DrainResults
 from exporter.model.lifecycle import Life
 from exporter.model.views import Snapshot
 
@@ -24,7 +24,7 @@ _MOST_EVENTS = 10
 _REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
 
 
-class Keeper:
+class NodeReconciler:
     """Keeps the marks of one Node as they should be by one configuration; used by one thread.
 
     Without ``settings``, no configuration wants any: they are taken back, and then it ``is_done``, as it is
@@ -37,7 +37,7 @@ class Keeper:
         client: Client,
         name: str,
         settings: Kubernetes | None,
-        reports: Reports,
+        reports: DrainResults,
         snapshot: Callable[[], Snapshot],
         *,
         changed: Callable[[], None] = lambda: None,

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from exporter.config.kubernetes import DRAIN, Kubernetes
-from exporter.kubernetes.reports import Reports
+from exporter.kubernetes.reports import DrainResults
 from exporter.model.views import NodeView, Snapshot
 from exporter.work import Loop
 
 if TYPE_CHECKING:
     from exporter.kubernetes.drain import Drainer
-    from exporter.kubernetes.keeper import Keeper
+    from exporter.kubernetes.keeper import NodeReconciler
 
 
 class _Parts(NamedTuple):
@@ -19,9 +19,9 @@ class _Parts(NamedTuple):
     The ``leavers`` take back the marks of Nodes that it does not want marked; they outlive configurations.
     """
 
-    keeper: "Keeper | None" = None
+    keeper: "NodeReconciler | None" = None
     drainer: "Drainer | None" = None
-    leavers: tuple["Keeper", ...] = ()
+    leavers: tuple["NodeReconciler", ...] = ()
 
     def stop(self) -> None:
         """Send no more evictions, and keep no connections."""
@@ -38,7 +38,7 @@ class NodeLoop:
     The drain has its own, so that nothing else waits for it.
     """
 
-    def __init__(self, snapshot: Callable[[], Snapshot], reports: Reports) -> None:
+    def __init__(self, snapshot: Callable[[], Snapshot], reports: DrainResults) -> None:
         self._snapshot = snapshot
         self._reports = reports
         self._parts = _Parts()
@@ -59,15 +59,15 @@ class NodeLoop:
         # Imported here, with the library for requests, because most VMs are not Nodes.
         from exporter.kubernetes.client import Client
         from exporter.kubernetes.drain import Drainer
-        from exporter.kubernetes.keeper import Keeper
+        from exporter.kubernetes.keeper import NodeReconciler
 
         reports, snapshot = self._reports, self._snapshot
         leaving = [one for one in before.leavers if not one.is_done]
         if before.keeper is not None and before.keeper.name != name and before.keeper.client.has_account:
-            leaving.append(Keeper(before.keeper.client, before.keeper.name, None, reports, snapshot))
+            leaving.append(NodeReconciler(before.keeper.client, before.keeper.name, None, reports, snapshot))
         client, keeper, drainer = Client(settings.service_account, environ), None, None
         if name and (settings.conditions or drain.enabled):
-            keeper = Keeper(client, name, settings, reports, snapshot, changed=self._drain.wake)
+            keeper = NodeReconciler(client, name, settings, reports, snapshot, changed=self._drain.wake)
             if drain.enabled:
                 reports.metrics.hooking([DRAIN])
                 reports.metrics.draining()
@@ -76,7 +76,7 @@ class NodeLoop:
         leaving = [one for one in leaving if one.name != name]
         if name and keeper is None and client.has_account:
             # An earlier configuration, perhaps that of a former process, may have marked it.
-            leaving.append(Keeper(client, name, None, reports, snapshot))
+            leaving.append(NodeReconciler(client, name, None, reports, snapshot))
         leavers = tuple(leaving)
         self._parts = _Parts(keeper, drainer, leavers)
         before.stop()

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 _LONGEST_RETRY_SECONDS = 5.0
 
 
-class Reports:
+class DrainResults:
     """Records how drains end, and which calls of which loop fail; outlives a configuration."""
 
     def __init__(

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from exporter.clock import Clock
 from exporter.health import DegradedReason, Health
 from exporter.metrics.counted import PREFIX
-from exporter.model.events import EVENT_STATUSES, EVENT_TYPES, Target, normal_name
+from exporter.model.events import EVENT_STATUSES, EVENT_TYPES, Affected, normal_name
 from exporter.model.lifecycle import Life
 from exporter.model.views import NO_APPROVAL, ApprovalView, Snapshot
 from exporter.model.vm import VirtualMachine, tag_label
@@ -140,7 +140,7 @@ def _instance(vm: VirtualMachine | None, node: str) -> GaugeMetricFamily:
 
 def _pending(snapshot: Snapshot) -> GaugeMetricFamily:
     # Alerts need series that exist before the first event.
-    tally = Tally(dict.fromkeys(product(EVENT_TYPES, EVENT_STATUSES, map(str, Target)), 0))
+    tally = Tally(dict.fromkeys(product(EVENT_TYPES, EVENT_STATUSES, map(str, Affected)), 0))
     for life in snapshot.current:
         tally[life.event.event_type, life.event.event_status, str(life.target)] += 1
     return _gauge(

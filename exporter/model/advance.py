@@ -25,20 +25,20 @@ from exporter.model.events import (
     SCHEDULED,
     STARTED,
     UNKNOWN,
+    Affected,
     ScheduledEvent,
-    Target,
     normal_name,
 )
 from exporter.model.lifecycle import (
     ENDINGS,
     HISTORY,
     Change,
-    Known,
+    Effects,
     Life,
     Occurrence,
-    Step,
     Transition,
     TransitionRecord,
+    WatchState,
     changes_between,
     due_hooks,
     noted,
@@ -76,7 +76,7 @@ def imminent(lives: Sequence[Life], now: datetime, thresholds: Sequence[float]) 
             yield replace(life, notice_left=left)
 
 
-def next_imminent(known: Known, thresholds: Sequence[float]) -> datetime | None:
+def next_imminent(known: WatchState, thresholds: Sequence[float]) -> datetime | None:
     """Return when the next event becomes imminent; None if none will."""
     times = (
         life.event.not_before - timedelta(seconds=threshold)
@@ -89,8 +89,8 @@ def next_imminent(known: Known, thresholds: Sequence[float]) -> datetime | None:
 
 
 def pass_time(
-    known: Known, now: datetime, thresholds: Sequence[float], instance: str | None, *, late: bool
-) -> Step | None:
+    known: WatchState, now: datetime, thresholds: Sequence[float], instance: str | None, *, late: bool
+) -> Effects | None:
     """Return the effects of the time alone, without a document; None if there are none.
 
     Unless ``late``, events whose NotBefore has passed are left out.
@@ -126,10 +126,10 @@ class Listing(msgspec.Struct, frozen=True):
     fresh: tuple[ScheduledEvent, ...]
 
 
-def listing_of(known: Known, document: Document, instance: str | None) -> Listing:
+def listing_of(known: WatchState, document: Document, instance: str | None) -> Listing:
     """Match the events of a document with the lives that are known; ``instance`` is this VM's name.
 
-    While the current lives are full (see `Known.is_full`), none continues under another id.
+    While the current lives are full (see `WatchState.is_full`), none continues under another id.
     """
     current, past = _by_id(known.current), _by_id(known.past)
     listed: dict[str, ScheduledEvent] = {}
@@ -160,7 +160,7 @@ def listing_of(known: Known, document: Document, instance: str | None) -> Listin
     )
 
 
-def is_next_incarnation(known: Known, document: Document) -> bool:
+def is_next_incarnation(known: WatchState, document: Document) -> bool:
     """Return whether the document's incarnation is the very next."""
     return known.incarnation is not None and document.incarnation == known.incarnation + 1
 
@@ -199,7 +199,7 @@ def _heirs(
 
 
 def _is_own(event: ScheduledEvent, instance: str) -> bool:
-    return event.target(instance) is Target.SELF
+    return event.target(instance) is Affected.SELF
 
 
 def _pairs(
@@ -241,7 +241,7 @@ _ENDING_STATUSES = {COMPLETED: Transition.COMPLETED, CANCELED: Transition.CANCEL
 
 
 def advance(  # noqa: PLR0913  # all but three by name
-    known: Known,
+    known: WatchState,
     document: Document,
     now: datetime,
     *,
@@ -250,7 +250,7 @@ def advance(  # noqa: PLR0913  # all but three by name
     named: bool = False,
     thresholds: Sequence[float] = (),
     moment: Moment | None = None,
-) -> Step:
+) -> Effects:
     """Return the effects of one valid document.
 
     ``instance`` is this VM's name, None while it is unknown. ``watching`` is true if this process processed
@@ -263,8 +263,8 @@ def advance(  # noqa: PLR0913  # all but three by name
     once, any other after a minute; meanwhile the event is shown as it is.
 
     The newest past lives are kept, 1.5 MiB of them. After 1,000 transitions of a life, or while the current
-    lives are full (see `Known.is_full`), changes of its event are shown, but are not transitions. Full lives
-    do not wait either: an event that cannot be read ends, and a change of its type is reported at once.
+    lives are full (see `WatchState.is_full`), changes of its event are shown, but are not transitions. Full
+    lives do not wait either: an event that cannot be read ends, and a change of its type is reported at once.
     """
     walk = _Walk(known, document, now, instance, watching=watching, moment=moment)
     walk.take_in(listing_of(known, document, instance))
@@ -277,7 +277,7 @@ class _Walk:
 
     def __init__(
         self,
-        known: Known,
+        known: WatchState,
         document: Document,
         now: datetime,
         instance: str | None,
@@ -319,7 +319,7 @@ class _Walk:
         for life in imminent((*self._current.values(),), self._now, thresholds):
             self._keep(self._record(life, Transition.IMMINENT))
 
-    def step(self, *, named: bool) -> Step:
+    def step(self, *, named: bool) -> Effects:
         # Where one life of an event ends and another begins, the hooks of the end run first.
         hookable = sorted(self._hookable(named=named), key=lambda one: one.transition not in ENDINGS)
         surplus = _surplus_of(self._past, self._now)
@@ -331,8 +331,8 @@ class _Walk:
             for key in self._touched
             if (life := self._life(key)) is not None and life != self._known.life(key)
         )
-        known = Known(self._document.incarnation, self._now, self._current, self._past)
-        return Step(
+        known = WatchState(self._document.incarnation, self._now, self._current, self._past)
+        return Effects(
             known,
             tuple(sorted(self._occurrences, key=rank)),
             tuple(hookable),
@@ -368,7 +368,7 @@ class _Walk:
         outcome, told = _ENDING_STATUSES.get(event.event_status), before.untold or before.event
         changes_side = affects is not None and affects is not before.target
         # An event that is over cannot be joined.
-        if changes_side and (outcome is None or before.target is Target.SELF):
+        if changes_side and (outcome is None or before.target is Affected.SELF):
             self._leave(before)
             self._begin(event, before)
             return
@@ -414,7 +414,7 @@ class _Walk:
     def _leave(self, before: Life) -> None:
         """End a life because this VM left the event, or, without a transition, because it joined."""
         del self._current[before.key]
-        if before.target is Target.OTHER:
+        if before.target is Affected.OTHER:
             self._removed.add(before.key)
             return
         # An event that was announced as this VM's only because the name was unknown never happened to it.

@@ -26,8 +26,8 @@ from exporter.model.events import (
     SCHEDULED,
     STARTED,
     UNKNOWN,
+    Affected,
     ScheduledEvent,
-    Target,
     normal_word,
 )
 from exporter.timefmt import parse_number
@@ -310,7 +310,7 @@ def _entries(
         found: list[Defect] = []
         event = _decode_event(item, doubts, found)
         key = event.key if event is not None else found[-1].event_id.lower()
-        is_own = event is not None and event.target(instance) is Target.SELF
+        is_own = event is not None and event.target(instance) is Affected.SELF
         kept = own if is_own else others
         if len(kept) < MOST_EVENTS:
             kept.append(_Entry(place, key, event, found))

@@ -29,7 +29,7 @@ LONGEST_NAME = 256
 _GUID = re.compile("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
-class Target(StrEnum):
+class Affected(StrEnum):
     """Which VMs an event affects, as seen from this VM."""
 
     SELF = "self"
@@ -89,12 +89,12 @@ class ScheduledEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     def is_started(self) -> bool:
         return self.event_status == STARTED and not self.is_advice
 
-    def target(self, instance: str | None) -> Target:
+    def target(self, instance: str | None) -> Affected:
         """Return which VMs the event affects; with an unknown name or empty ``Resources``, this VM."""
         if not instance or not self.resources:
-            return Target.SELF
+            return Affected.SELF
         is_own = normal_name(instance) in map(normal_name, self.resources)
-        return Target.SELF if is_own else Target.OTHER
+        return Affected.SELF if is_own else Affected.OTHER
 
 
 def lower(event_id: str) -> str:

@@ -9,12 +9,12 @@ import msgspec
 from msgspec.structs import replace
 
 from exporter.model.lifecycle import (
-    Known,
+    Effects,
     Life,
     Occurrence,
-    Step,
     Transition,
     TransitionRecord,
+    WatchState,
     noted,
     step_of,
 )
@@ -164,7 +164,7 @@ class TraceJobs(msgspec.Struct, frozen=True):
     events: Mapping[tuple[str, int], SpanEvent] = {}
 
 
-class Finding(msgspec.Struct, frozen=True):
+class WorkerReport(msgspec.Struct, frozen=True):
     """A transition that no document shows, of the life with this `Life.key`.
 
     ``instance`` is this VM's name as the worker knew it, None if that is not known any more. ``hook`` and
@@ -180,7 +180,7 @@ class Finding(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
-class Attempt(msgspec.Struct, frozen=True):
+class ApprovalRequest(msgspec.Struct, frozen=True):
     """A request to approve events, each a life with the rule that approves it.
 
     ``at`` is when it began, or when IMDS accepted it; ``asked`` is its start on the monotonic clock.
@@ -200,14 +200,14 @@ class Attempt(msgspec.Struct, frozen=True):
 
 def hook_failure(
     key: str, run: tuple[str, int], outcome: HookOutcome, at: datetime, *, reason: str = ""
-) -> Finding:
+) -> WorkerReport:
     """Return the finding for a run, a hook's name and a transition's number, that failed or timed out."""
     hook, number = run
     detail = f"hook {hook} {outcome.value.replace('_', ' ')}" + (f": {reason}" if reason else "")
-    return Finding(key, Transition.HOOK_FAILED, at, hook=hook, run=number, detail=detail)
+    return WorkerReport(key, Transition.HOOK_FAILED, at, hook=hook, run=number, detail=detail)
 
 
-def note(known: Known, finding: Finding, instance: str | None) -> Step | None:
+def note(known: WatchState, finding: WorkerReport, instance: str | None) -> Effects | None:
     """Return the effects of a finding; None if it is a transition already, or must not become one.
 
     ``instance`` is this VM's name, None while it is unknown.
@@ -223,20 +223,20 @@ def note(known: Known, finding: Finding, instance: str | None) -> Step | None:
     return step_of(known, Occurrence(after, finding.transition, finding.at, detail=finding.detail))
 
 
-def note_pause(known: Known, lives: Iterable[Life], seconds: float) -> Step:
+def note_pause(known: WatchState, lives: Iterable[Life], seconds: float) -> Effects:
     """Return the effects of a pause of this VM while these events were Started; it is not a transition."""
     changed = tuple(replace(life, paused_seconds=(life.paused_seconds or 0.0) + seconds) for life in lives)
-    return Step(known.replaced(*changed), changed=changed)
+    return Effects(known.replaced(*changed), changed=changed)
 
 
-def note_clock_set(known: Known) -> Step | None:
+def note_clock_set(known: WatchState) -> Effects | None:
     """Return the effects of a step of the wall clock: the times of earlier starts are not known any more."""
     begun = (life for life in known.current.values() if life.started is not None)
     changed = tuple(replace(life, started=None) for life in begun)
-    return Step(known.replaced(*changed), changed=changed) if changed else None
+    return Effects(known.replaced(*changed), changed=changed) if changed else None
 
 
-def _is_noted(life: Life, finding: Finding) -> bool:
+def _is_noted(life: Life, finding: WorkerReport) -> bool:
     if finding.transition is Transition.APPROVED:
         return life.has(Transition.APPROVED)
     # A hook that runs for failures and fails itself would run forever.

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from exporter.clock import Moment
-from exporter.model.events import ScheduledEvent, Target, lower, same_resources
+from exporter.model.events import Affected, ScheduledEvent, lower, same_resources
 
 HISTORY = timedelta(days=90)
 # Of the current lives together, as `weight` has it: twice that of the largest document in Azure's format.
@@ -86,7 +86,7 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     first_seen: datetime
     begun: Moment | None = None
     number: int = 1
-    affects: Target | None = None
+    affects: Affected | None = None
     started: datetime | None = None
     ended: datetime | None = None
     outcome: Transition | None = None
@@ -115,9 +115,9 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
         return weight(msgspec.json.encode(self))
 
     @property
-    def target(self) -> Target:
+    def target(self) -> Affected:
         """Which VMs it affects; this VM while its name is unknown."""
-        return self.affects or Target.SELF
+        return self.affects or Affected.SELF
 
     @property
     def event_type(self) -> str:
@@ -197,7 +197,7 @@ class Occurrence(msgspec.Struct, frozen=True):
         return timedelta(seconds=seconds or 0.0) if ended else None
 
 
-class Known(msgspec.Struct, frozen=True):
+class WatchState(msgspec.Struct, frozen=True):
     """The state between two documents; the mappings are by `Life.key`, oldest first."""
 
     incarnation: int | None = None
@@ -209,7 +209,7 @@ class Known(msgspec.Struct, frozen=True):
         """Return a life by its key, current or past."""
         return self.current.get(key) or self.past.get(key)
 
-    def replaced(self, *lives: Life) -> "Known":
+    def replaced(self, *lives: Life) -> "WatchState":
         """Return this with newer content of lives that are known already."""
         newer = {life.key: life for life in lives}
         current, past = (
@@ -229,14 +229,14 @@ class Known(msgspec.Struct, frozen=True):
         return any(life.untold is not None for life in self.current.values())
 
 
-class Step(msgspec.Struct, frozen=True):
+class Effects(msgspec.Struct, frozen=True):
     """The effects of one document or finding: the new state, the transitions, and what has to be written.
 
     ``hookable`` has the transitions for which hooks are to be queued now: usually all of ``occurrences``,
     none while this VM does not know its name, and those that were deferred meanwhile once it does.
     """
 
-    known: Known
+    known: WatchState
     occurrences: tuple[Occurrence, ...] = ()
     hookable: tuple[Occurrence, ...] = ()
     changed: tuple[Life, ...] = ()
@@ -292,9 +292,9 @@ def noted(before: Life, record: TransitionRecord, instance: str | None) -> Life:
     return replace(before, transitions=records, hooked=len(records) if is_hookable else before.hooked)
 
 
-def step_of(known: Known, *occurrences: Occurrence) -> Step:
+def step_of(known: WatchState, *occurrences: Occurrence) -> Effects:
     """Return the effects of transitions that no document shows."""
     lives = tuple(one.life for one in occurrences)
     reports = tuple(replace(one, life=one.life.reported) for one in occurrences)
     hookable = tuple(one for one in reports if one.life.hooked == len(one.life.transitions))
-    return Step(known.replaced(*lives), reports, hookable, lives)
+    return Effects(known.replaced(*lives), reports, hookable, lives)

@@ -12,7 +12,14 @@ from typing import Literal
 import msgspec
 
 from exporter.health import DegradedReason
-from exporter.model.events import REBALANCE, SCHEDULED, STARTED, ScheduledEvent, Target, unreadable_not_before
+from exporter.model.events import (
+    REBALANCE,
+    SCHEDULED,
+    STARTED,
+    Affected,
+    ScheduledEvent,
+    unreadable_not_before,
+)
 from exporter.model.lifecycle import Life, Transition, TransitionRecord
 from exporter.model.vm import VirtualMachine
 
@@ -87,11 +94,11 @@ class Snapshot(msgspec.Struct, frozen=True):
         if since is not None:
             ended = [life for life in self.past if life.ended is not None and life.ended >= since]
             started += [life for life in ended if life.has(Transition.STARTED)]
-        return [life for life in started if life.affects is Target.SELF]
+        return [life for life in started if life.affects is Affected.SELF]
 
     def has_series(self, life: Life) -> bool:
         """Return whether the event gets its own series, and its transitions are counted and traced."""
-        return self.all_events or life.target is Target.SELF
+        return self.all_events or life.target is Affected.SELF
 
 
 def urgency(event: ScheduledEvent) -> tuple[bool, float]:
@@ -129,7 +136,7 @@ class EventView(msgspec.Struct, frozen=True):
     type: str
     source: str
     status: str
-    target: Target
+    target: Affected
     resources: tuple[str, ...]
     description: str
     not_before: datetime | None
@@ -231,7 +238,7 @@ def event_view(life: Life, approval: ApprovalView = NO_APPROVAL) -> EventView:
     )
 
 
-def listed_view(event: ScheduledEvent, target: Target) -> EventView:
+def listed_view(event: ScheduledEvent, target: Affected) -> EventView:
     """Return the view of an event as listed in a document, without its life."""
     return EventView(
         id=event.event_id,

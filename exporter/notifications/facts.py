@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from exporter.model.causes import cause
-from exporter.model.events import Target, normal_name
+from exporter.model.events import Affected, normal_name
 from exporter.model.lifecycle import Change, Transition
 from exporter.model.messages import AnyMessage, Message, WatchChange, WatchMessage
 from exporter.model.views import EventView
@@ -57,7 +57,7 @@ def facts(
     if isinstance(message, WatchMessage):
         lines, is_concerned = _watch_facts(message, now), True
     else:
-        lines, is_concerned = _event_facts(message, now), message.event.target is Target.SELF
+        lines, is_concerned = _event_facts(message, now), message.event.target is Affected.SELF
     vm = message.vm
     place = [
         Fact("Resource group", vm.resource_group),
@@ -78,7 +78,7 @@ def facts(
 def _runbook(message: AnyMessage) -> str:
     """Return the page about what to do; "" if there is nothing to do."""
     is_pending = (
-        isinstance(message, Message) and message.event.ended is None and message.event.target is Target.SELF
+        isinstance(message, Message) and message.event.ended is None and message.event.target is Affected.SELF
     )
     if message.transition is Transition.VANISHED:
         return _VANISHED
@@ -88,7 +88,7 @@ def _runbook(message: AnyMessage) -> str:
 
 
 def _whom(message: AnyMessage) -> Iterator[Fact]:
-    is_concerned = isinstance(message, WatchMessage) or message.event.target is Target.SELF
+    is_concerned = isinstance(message, WatchMessage) or message.event.target is Affected.SELF
     yield Fact("This VM" if is_concerned else "Seen by", message.instance or _NO_NAME)
     if isinstance(message, WatchMessage):
         yield Fact("Host name", message.host)
@@ -104,7 +104,7 @@ def _event_facts(message: Message, now: datetime) -> Iterator[Fact]:
     if message.transition is Transition.ADVISED:
         yield Fact("Status", event.status)
     yield Fact("Reason", message.detail)
-    if message.transition is Transition.VANISHED and event.target is Target.SELF:
+    if message.transition is Transition.VANISHED and event.target is Affected.SELF:
         yield Fact("To check", _CHECKS.get(event.type, _CHECK))
     for change in message.changes:
         yield Fact("Changed", _change(change))
@@ -112,7 +112,7 @@ def _event_facts(message: Message, now: datetime) -> Iterator[Fact]:
     yield Fact("Cause", cause(event))
     yield from _approval(event)
     yield Fact("Requested by", requester(event.source))
-    label = "Other VMs" if message.instance and event.target is Target.SELF else "VMs"
+    label = "Other VMs" if message.instance and event.target is Affected.SELF else "VMs"
     yield Fact(label, _names([name for name in event.resources if normal_name(name) != own]))
     yield Fact("Description", event.description)
     yield Fact("Event", f"{event.type} {event.id}")
@@ -123,7 +123,7 @@ def _approval(event: EventView) -> Iterator[Fact]:
 
     An event that a user requested waits for it, whatever the configuration.
     """
-    pending = event.ended is None and event.is_scheduled and event.target is Target.SELF
+    pending = event.ended is None and event.is_scheduled and event.target is Affected.SELF
     state, rule, reason = event.approval.state, event.approval.rule, event.approval.reason
     if state == "approved" and rule:
         yield Fact("Approved by", f"rule {rule}")
@@ -187,7 +187,7 @@ def digest_line(message: AnyMessage, now: datetime) -> str:
         return f"{stamp(message.at)}: {headline(message, now)}"
     event = message.event
     whom = _names(event.resources) or message.instance or "this VM"
-    others = " (other VMs)" if event.target is Target.OTHER else ""
+    others = " (other VMs)" if event.target is Affected.OTHER else ""
     is_coming = event.not_before is not None and event.ended is None
     start = f", not before {stamp(event.not_before)}" if is_coming else ""
     if event.ended is not None and event.outcome is not message.transition:

@@ -18,7 +18,7 @@ from exporter.clock import SystemClock
 from exporter.config import Overrides, Route, Templates, loading, state_directory
 from exporter.config.addresses import Address, names_of_extra, variables
 from exporter.config.loading import Loaded
-from exporter.config.match import Match, Whom
+from exporter.config.match import Match, Scope
 from exporter.config.yamlfile import Keys, dotted
 from exporter.errors import Mistakes
 from exporter.health import Health
@@ -189,7 +189,7 @@ def _incident(routes: Sequence[Route], target: str, life: Life, instance: str | 
             life.event, target=life.target, now=life.first_seen
         )
         for one in matches
-        if one.target is not Whom.SELF
+        if one.target is not Scope.SELF
     )
     alone = is_shared or life.nameless or instance is None
     return life.ids[0] if alone else f"{life.ids[0]}/{instance}"

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from exporter.model.events import SCHEDULED, STARTED, Target
+from exporter.model.events import SCHEDULED, STARTED, Affected
 from exporter.model.lifecycle import ENDINGS, Change, Transition, TransitionRecord
 from exporter.model.messages import AnyMessage, Message, WatchChange, WatchMessage
 from exporter.model.views import EventView
@@ -40,7 +40,7 @@ def variants() -> Iterator[tuple[str, Message]]:
         yield f"{what}, no NotBefore and no duration", replace(sample, event=unknown)
         odd = replace(event, resources=(), source="", type="Evacuate")
         yield f"{what}, no resources, no source and an unknown type", replace(sample, event=odd)
-        other = replace(event, target=Target.OTHER, resources=("vm_1", "vm_2"))
+        other = replace(event, target=Affected.OTHER, resources=("vm_1", "vm_2"))
         yield f"{what}, an event of other VMs", replace(sample, event=other)
         yield f"{what}, every field changed", replace(sample, changes=tuple(_changes(event, _DAY)))
 
@@ -69,7 +69,7 @@ def _sample(transition: Transition, vm: VirtualMachine, now: datetime, event_typ
         type=event_type,
         source="notify-test",
         status=STARTED if begun else status,
-        target=Target.SELF,
+        target=Affected.SELF,
         resources=(instance,) if instance else (),
         description="This is a test message.",
         not_before=None if begun else now + _NOTICE,

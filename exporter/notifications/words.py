@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import product
 
-from exporter.model.events import EVENT_TYPES, REBALANCE, Target
+from exporter.model.events import EVENT_TYPES, REBALANCE, Affected
 from exporter.model.lifecycle import Transition
 from exporter.model.messages import AnyMessage, Message, WatchChange, WatchMessage
 from exporter.model.views import EventView
@@ -108,7 +108,7 @@ def _subject(message: AnyMessage) -> str:
     own = message.instance or _NAMELESS
     if isinstance(message, WatchMessage):
         return message.host or own
-    if message.event.target is Target.SELF:
+    if message.event.target is Affected.SELF:
         return own
     others = message.event.resources
     return f"other VM {others[0]}" if len(others) == 1 else f"{len(others)} other VMs"
@@ -164,7 +164,7 @@ def explanation(message: AnyMessage) -> str:
     if isinstance(message, WatchMessage):
         return _watch_explanation(message)
     event, meaning = message.event, _meaning(message)
-    if event.target is Target.OTHER:
+    if event.target is Affected.OTHER:
         if event.ended is not None:
             return f"{meaning} This VM was not affected."
         return f"This VM is not affected. For those that are: {meaning}"
@@ -193,7 +193,7 @@ def _meaning(message: Message) -> str:
         return _if_scheduled(event.type, meaning)
     if transition is Transition.STARTED and _is_sudden(event):
         return f"{meaning} Azure gave no notice."
-    if transition is Transition.COMPLETED and event.target is Target.SELF:
+    if transition is Transition.COMPLETED and event.target is Affected.SELF:
         return meaning + _pause(event)
     return meaning
 

@@ -22,7 +22,7 @@ from exporter.notifications.protocol import Checked
 from exporter.notifications.schedule import MOST_ATTEMPTS_FOR_ONE, Ids, Schedule, Turn
 from exporter.notifications.sender import SenderProcess
 from exporter.otlp import Tracer
-from exporter.state.outbox import Outbox, Waiting
+from exporter.state.outbox import Outbox, QueuedMessage
 from exporter.work import Loop
 
 log = logging.getLogger(__name__)
@@ -36,10 +36,10 @@ _ERROR_SECONDS = 20.0
 _LIMITED = (Failure.REFUSED, Failure.UNANSWERED)
 
 
-class Attempt(NamedTuple):
+class SendAttempt(NamedTuple):
     """An attempt: its messages, and the plan by which they are sent."""
 
-    entries: Sequence[Waiting]
+    entries: Sequence[QueuedMessage]
     digest: bool
     plan: Plan
 
@@ -48,7 +48,7 @@ class Attempt(NamedTuple):
         return tuple(entry.id for entry in self.entries)
 
 
-class Services(NamedTuple):
+class WorkerDependencies(NamedTuple):
     """What the workers of all targets share."""
 
     outbox: Outbox
@@ -63,7 +63,7 @@ class Services(NamedTuple):
 class Worker:
     """Delivers the queued messages of one target."""
 
-    def __init__(self, target: str, plan: Plan, services: Services) -> None:
+    def __init__(self, target: str, plan: Plan, services: WorkerDependencies) -> None:
         self.target = target
         self._plan = self._plan_in_use = plan
         self._outbox, self._sender, self._counts, self._tracer, *_ = services
@@ -71,7 +71,7 @@ class Worker:
         # Messages queued before the start are late: the target, or the exporter, was down.
         is_late = bool(self._outbox.counts().get(target))
         self._schedule = Schedule(self._clock, recovering=is_late)
-        self._attempts: dict[Future[Delivery | Checked], Attempt] = {}
+        self._attempts: dict[Future[Delivery | Checked], SendAttempt] = {}
         self._remarked: set[str] = set()
         self._started = self._clock.monotonic()
         self.view = TargetView(target)
@@ -144,7 +144,7 @@ class Worker:
             # What only some of the services have waits for a digest of its own.
             had = {one.key for one in entries if one.services}
             entries = _within([one for one in entries if one.key not in had] or entries)
-        attempt = Attempt(entries, turn.digest, plan)
+        attempt = SendAttempt(entries, turn.digest, plan)
         self._schedule.begun(attempt.ids, digest=turn.digest)
         messages = [self._as_of_now(entry.message) for entry in entries if entry.message]
         message = messages[-1]
@@ -162,7 +162,7 @@ class Worker:
         self._attempts[future] = attempt
         future.add_done_callback(lambda _: self._loop.wake())
 
-    def _unneeded(self, entries: Sequence[Waiting]) -> list[Waiting]:
+    def _unneeded(self, entries: Sequence[QueuedMessage]) -> list[QueuedMessage]:
         """Return the messages that only close an incident, if the target has none open."""
         found = [entry for entry in entries if entry.message and entry.message.only_closes]
         opened = self._outbox.opened({entry.key for entry in found}) if found else {}
@@ -181,7 +181,7 @@ class Worker:
             delivery = found if isinstance(found, Delivery) else Delivery(False)
             self._settle(self._attempts.pop(future), delivery)
 
-    def _settle(self, attempt: Attempt, delivery: Delivery) -> None:
+    def _settle(self, attempt: SendAttempt, delivery: Delivery) -> None:
         ids = attempt.ids
         # A digest contains as many of the first messages as there is room for.
         count = delivery.count if attempt.digest else len(ids)
@@ -208,7 +208,7 @@ class Worker:
         same_texts = plan.templates.get(self.target) == new.templates.get(self.target)
         return not same_texts or plan.address(self.target) != new.address(self.target)
 
-    def _remark(self, attempt: Attempt, delivery: Delivery) -> None:
+    def _remark(self, attempt: SendAttempt, delivery: Delivery) -> None:
         """Log, once for each of the user's templates, that it failed."""
         for key, reason in delivery.remarks.items():
             if key not in self._remarked:
@@ -216,7 +216,7 @@ class Worker:
                 facts = {"key": f"templates.{key}", "reason": reason} | _facts(attempt.entries[-1])
                 log.warning("template failed; the default text is used", extra=facts)
 
-    def _succeeded(self, attempt: Attempt, *, skipped: bool) -> None:
+    def _succeeded(self, attempt: SendAttempt, *, skipped: bool) -> None:
         now = self._clock.now()
         if skipped:
             last = attempt.entries[-1:]
@@ -233,13 +233,13 @@ class Worker:
         for entry, delay in zip(attempt.entries, delays, strict=True):
             log.info("notified", extra=_facts(entry) | {"delay_seconds": delay})
 
-    def _failed(self, attempt: Attempt, delivery: Delivery) -> None:
+    def _failed(self, attempt: SendAttempt, delivery: Delivery) -> None:
         """Report a failed attempt, and give up messages that were refused or unanswered too often."""
         now, reason = self._clock.now(), delivery.reason
         self.view = replace(self.view, delivers=False, last_failure=now, last_error=reason)
         problem = f"target {self.target} ({attempt.plan.addresses[self.target].label}): {reason}"
         is_refused = delivery.failure is Failure.REFUSED
-        lost: list[Waiting] = []
+        lost: list[QueuedMessage] = []
         # A refused digest is split: the target may reject only one of its messages.
         if delivery.failure in _LIMITED and not (is_refused and attempt.digest):
             tried = attempt.entries[-1:] if is_refused else attempt.entries
@@ -259,12 +259,12 @@ class Worker:
         found = self._outbox.find(self.target, [one for one in waiting if one not in under_way])
         self._give_up([one for one in found if self._waited(one) > retry_for], Outcome.EXPIRED)
 
-    def _waited(self, entry: Waiting) -> float:
+    def _waited(self, entry: QueuedMessage) -> float:
         """Return for how many seconds a message has certainly waited: at least since this process began."""
         age = seconds_since(entry.queued, self._clock)
         return self._clock.monotonic() - self._started if age is None else age
 
-    def _give_up(self, entries: Sequence[Waiting], outcome: Outcome, reason: str = "too old") -> None:
+    def _give_up(self, entries: Sequence[QueuedMessage], outcome: Outcome, reason: str = "too old") -> None:
         if not entries:
             return
         self._finish(entries, self._clock.now(), outcome)
@@ -276,7 +276,7 @@ class Worker:
                 facts |= {"at": entry.message.at, "instance": entry.message.instance}
             log.warning("message given up", extra={"target": self.target, "event_id": entry.key} | facts)
 
-    def _finish(self, entries: Iterable[Waiting], at: datetime, outcome: Outcome) -> None:
+    def _finish(self, entries: Iterable[QueuedMessage], at: datetime, outcome: Outcome) -> None:
         messages = [entry.message for entry in entries if isinstance(entry.message, Message)]
         spans = [span for message in messages for span in self._tracer.notified(message, at, outcome)]
         self._outbox.finish(self.target, list(entries), at, outcome=outcome, spans=spans)
@@ -289,7 +289,7 @@ class Worker:
         return _ERROR_SECONDS
 
 
-def _within(entries: list[Waiting]) -> list[Waiting]:
+def _within(entries: list[QueuedMessage]) -> list[QueuedMessage]:
     """Return the first messages, at least one, whose texts together are not too long for a digest."""
     length = 0
     for number, entry in enumerate(entries):
@@ -300,7 +300,7 @@ def _within(entries: list[Waiting]) -> list[Waiting]:
     return entries
 
 
-def _facts(entry: Waiting) -> dict[str, object]:
+def _facts(entry: QueuedMessage) -> dict[str, object]:
     message = entry.message
     if message is None:
         return {}
@@ -314,7 +314,7 @@ def _facts(entry: Waiting) -> dict[str, object]:
 class Notifier:
     """One worker per target, and their plan; thread-safe."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WorkerDependencies) -> None:
         self._services = services
         self.plan = Plan()
         self._workers: dict[str, Worker] = {}

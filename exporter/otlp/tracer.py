@@ -14,7 +14,7 @@ from exporter.config import Config
 from exporter.errors import ConfigurationError
 from exporter.health import Health, Problem
 from exporter.metrics import Metrics
-from exporter.model.events import Target, normal_name
+from exporter.model.events import Affected, normal_name
 from exporter.model.jobs import CommandResult, Job, LogRecord, Signal, Span, TraceJobs
 from exporter.model.lifecycle import Life, Occurrence, Transition
 from exporter.model.messages import Message, Outage, Outcome, WatchChange
@@ -284,14 +284,14 @@ class Tracer:
             facts = {"exporter": lane, "count": dropped, "reason": f"{signal} are switched off"}
             log.warning("%s dropped", ITEMS[signal], extra=facts)
 
-    def _traces(self, target: Target, event_id: str) -> bool:
+    def _traces(self, target: Affected, event_id: str) -> bool:
         return self.is_on and self._reports(target) and spans.is_sampled(event_id, self._share)
 
     def _samples(self, occurrence: Occurrence) -> bool:
         return self._traces(occurrence.life.target, occurrence.life.ids[0])
 
-    def _reports(self, target: Target) -> bool:
-        return self._everything or target is Target.SELF
+    def _reports(self, target: Affected) -> bool:
+        return self._everything or target is Affected.SELF
 
 
 def _stop(receivers: Iterable[Receiver], timeout: float) -> None:

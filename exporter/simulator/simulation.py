@@ -56,7 +56,7 @@ class Accepted(msgspec.Struct, frozen=True):
     at: datetime
 
 
-class Picture(msgspec.Struct, frozen=True):
+class SimulationState(msgspec.Struct, frozen=True):
     """A snapshot of the simulation; times are wall-clock times.
 
     ``service`` is ``off`` until a request switches it on, and ``empty`` while it lists no events afterwards.
@@ -254,13 +254,13 @@ class Simulator:
             self._fault = None
             self._override = None
 
-    def picture(self) -> Picture:
+    def picture(self) -> SimulationState:
         """Return a snapshot, which does not count as a poll."""
         with self._lock:
             engine = self._engine
             engine.advance(self._elapsed())
             upcoming = engine.next_start
-            return Picture(
+            return SimulationState(
                 now=self._clock.now(),
                 service="off" if self._is_off() else "empty" if engine.empty else "on",
                 incarnation=engine.incarnation,

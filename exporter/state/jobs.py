@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from exporter.clock import HOUR, Clock, Moment, moment, renewed, seconds_since
 from exporter.model.jobs import (
-    Finding,
     HookOutcome,
     Job,
     LogRecord,
@@ -21,6 +20,7 @@ from exporter.model.jobs import (
     Span,
     SpanEvent,
     UtcTime,
+    WorkerReport,
     hook_failure,
 )
 from exporter.model.lifecycle import HISTORY, Life, Transition, weight
@@ -417,7 +417,7 @@ class HookJobs(Jobs[Job]):
         found.sort(key=lambda run: run[0].sequence)
         return {key.name: HookOutcome(record.outcome) if record.outcome else None for key, record in found}
 
-    def failures(self) -> list[Finding]:
+    def failures(self) -> list[WorkerReport]:
         return [
             hook_failure(key.life, (key.name, key.sequence), HookOutcome(record.outcome), record.done)
             for key, record in self.snapshot()

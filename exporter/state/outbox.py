@@ -101,7 +101,7 @@ def _event(life: str) -> str:
     return event if mark and number.isdigit() else life
 
 
-class Waiting(NamedTuple):
+class QueuedMessage(NamedTuple):
     """A queued message, with its identity in the outbox; ``message`` is None if it cannot be decoded.
 
     ``attempts`` counts those whose number is limited: the message was refused, or there was no answer.
@@ -151,12 +151,14 @@ class Outbox(Jobs[AnyMessage]):
             keys = [JobKey(one.target, one.key, one.sequence) for one in messages]
             self._queue(transaction, zip(keys, records, strict=True), max(message.at for message in messages))
 
-    def find(self, target: str, ids: Iterable[tuple[str, int]]) -> list[Waiting]:
+    def find(self, target: str, ids: Iterable[tuple[str, int]]) -> list[QueuedMessage]:
         with self.lock:
             keys = [JobKey(target, *one) for one in ids]
             found = [(key, self.entries[key]) for key in keys if key in self.entries]
         return [
-            Waiting(key.life, key.sequence, record.work, record.attempts, record.services, record.queued)
+            QueuedMessage(
+                key.life, key.sequence, record.work, record.attempts, record.services, record.queued
+            )
             for key, record in found
             if record.done is None
         ]
@@ -205,7 +207,9 @@ class Outbox(Jobs[AnyMessage]):
         )
         return replace(message, event=event)
 
-    def note_attempt(self, target: str, tried: Sequence[Waiting], add: int, had: Iterable[str] = ()) -> None:
+    def note_attempt(
+        self, target: str, tried: Sequence[QueuedMessage], add: int, had: Iterable[str] = ()
+    ) -> None:
         """Add to the limited attempts of messages, and to the services that have them."""
         with self._journal.transaction() as transaction:
             for one in tried:
@@ -220,7 +224,7 @@ class Outbox(Jobs[AnyMessage]):
     def finish(
         self,
         target: str,
-        finished: Sequence[Waiting],
+        finished: Sequence[QueuedMessage],
         at: datetime,
         *,
         outcome: Outcome | None = None,

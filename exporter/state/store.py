@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from exporter.clock import Clock, Moment, renewed
 from exporter.health import Health
-from exporter.model.jobs import Finding, Job, LogRecord, TraceJobs, UtcTime
-from exporter.model.lifecycle import ENDINGS, HISTORY, Known, Life, Step, Transition
+from exporter.model.jobs import Job, LogRecord, TraceJobs, UtcTime, WorkerReport
+from exporter.model.lifecycle import ENDINGS, HISTORY, Effects, Life, Transition, WatchState
 from exporter.model.messages import Message, Outage, WatchMessage
 from exporter.model.views import WorkView
 from exporter.state.disk import refuse_unsafe
@@ -24,7 +24,7 @@ _NOTHING_TRACED = TraceJobs()
 
 
 class _Progress(msgspec.Struct, frozen=True):
-    """The progress of the watch, as in `Known`; ``outage`` is the current one, if it was reported.
+    """The progress of the watch, as in `WatchState`; ``outage`` is the current one, if it was reported.
 
     ``lost`` is when an earlier state was lost, None once that is over an hour ago. ``failing`` is since when
     there is no valid document, None while there is one. ``instance`` is the newest name of this VM.
@@ -74,7 +74,7 @@ class Store:
         store._renew()
         return store
 
-    def load(self) -> Known:
+    def load(self) -> WatchState:
         """Return the known events, each mapping oldest first; past ones as far back as `HISTORY`."""
         lives = [life for _, life in self._events.snapshot()]
         oldest = self._clock.now() - HISTORY
@@ -83,7 +83,7 @@ class Store:
             (life for life in lives if life.ended is not None and life.ended >= oldest),
             key=lambda life: life.ended or oldest,
         )
-        return Known(
+        return WatchState(
             incarnation=self._progress.incarnation,
             last_success=self._progress.last_success,
             current={life.key: life for life in current},
@@ -92,7 +92,7 @@ class Store:
 
     def record(
         self,
-        step: Step,
+        step: Effects,
         messages: Sequence[Message] = (),
         jobs: Sequence[Job] = (),
         traced: TraceJobs = _NOTHING_TRACED,
@@ -122,10 +122,10 @@ class Store:
             progress = replace(self._progress, incarnation=known.incarnation, last_success=known.last_success)
             transaction.put(self._watch, _PROGRESS, progress)
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[WorkerReport]:
         """Return all findings of workers, including those that a crash kept from becoming transitions."""
         approved = [
-            Finding(one.key, Transition.APPROVED, one.sent)
+            WorkerReport(one.key, Transition.APPROVED, one.sent)
             for one in self.approvals.known()
             if one.sent is not None
         ]
@@ -223,7 +223,7 @@ class Store:
     def _progress(self) -> _Progress:
         return self._watch.entries.get(_PROGRESS, _Progress())
 
-    def _replaced(self, step: Step) -> Iterator[tuple[str, str]]:
+    def _replaced(self, step: Effects) -> Iterator[tuple[str, str]]:
         """Yield the lives that end without a transition, each with the one that takes its place."""
         for former in step.forgotten:
             before = self._events.entries.get(former)

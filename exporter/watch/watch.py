@@ -28,8 +28,8 @@ from exporter.metrics import Metrics
 from exporter.model.advance import WATCHED, advance, next_imminent, pass_time
 from exporter.model.documents import Defect, Document, decode_document
 from exporter.model.events import normal_name, trace_id
-from exporter.model.jobs import Attempt, Finding, note, note_clock_set, note_pause
-from exporter.model.lifecycle import Known, Life, Occurrence, Step
+from exporter.model.jobs import ApprovalRequest, WorkerReport, note, note_clock_set, note_pause
+from exporter.model.lifecycle import Effects, Life, Occurrence, WatchState
 from exporter.model.messages import Outage, Outcome, WatchChange
 from exporter.model.views import Snapshot, UnannouncedPause, by_urgency
 from exporter.model.vm import VirtualMachine
@@ -177,7 +177,7 @@ _FACTS_RETRY_SECONDS = 300.0
 _PATIENCE = 9.0
 
 
-class Facts:
+class ImdsMetadata:
     """What IMDS has told about this VM; used by one thread. ``tags`` are those that are shown."""
 
     def __init__(self, clock: Clock) -> None:
@@ -270,7 +270,7 @@ class Watch:
         inbox: Inbox,
         health: Health,
         clock: Clock,
-        known: Known,
+        known: WatchState,
     ) -> None:
         self._store = store
         self._notifier = notifier
@@ -296,7 +296,7 @@ class Watch:
         # When the next event becomes imminent.
         self._imminent_at: datetime | None = None
         self._defects = Defects(metrics, health)
-        self._facts = Facts(clock)
+        self._facts = ImdsMetadata(clock)
         self.snapshot = Snapshot()
         self._publish(known)
 
@@ -423,10 +423,12 @@ class Watch:
         """
         waiting, self._unrecorded = self._unrecorded, []
         for report in [*waiting, *self._inbox.take()]:
-            for finding in self._approver.conclude(report) if isinstance(report, Attempt) else (report,):
+            for finding in (
+                self._approver.conclude(report) if isinstance(report, ApprovalRequest) else (report,)
+            ):
                 self._record(finding)
 
-    def _record(self, finding: Finding) -> None:
+    def _record(self, finding: WorkerReport) -> None:
         instance = self.snapshot.instance or finding.instance
         if instance is None and not self.snapshot.ready:
             self._unrecorded.append(finding)
@@ -449,7 +451,7 @@ class Watch:
         self._was_named = instance is not None
         self._settle(step, instance)
 
-    def _settle(self, step: Step | None, instance: str | None) -> None:
+    def _settle(self, step: Effects | None, instance: str | None) -> None:
         """Record a step with its jobs, publish it, and wake the workers."""
         if step is None:
             return
@@ -478,7 +480,7 @@ class Watch:
                 self._metrics.happened(occurrence)
             log_transition(occurrence, instance)
 
-    def _publish(self, known: Known) -> None:
+    def _publish(self, known: WatchState) -> None:
         self.known = known
         self._imminent_at = next_imminent(known, self._thresholds)
         self.is_eventful = any(life.event.is_started for life in known.current.values())

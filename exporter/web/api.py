@@ -20,7 +20,7 @@ from exporter.model.views import (
 
 if TYPE_CHECKING:
     # Commands need the bodies only, not the metrics.
-    from exporter.web.site import Site
+    from exporter.web.site import WebContext
 
 PAGE_SIZE = 100
 
@@ -74,7 +74,7 @@ def has_page(snapshot: Snapshot, page: int) -> bool:
     return len(snapshot.past) > (page - 1) * PAGE_SIZE
 
 
-def status(site: "Site", started: datetime, last_scrape: datetime | None) -> Status:
+def status(site: "WebContext", started: datetime, last_scrape: datetime | None) -> Status:
     snapshot = site.snapshot()
     problems = [f"{problem.reason}: {problem.message}" for problem in site.health.problems()]
     if snapshot.poll_problem is not None:

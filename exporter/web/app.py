@@ -17,7 +17,7 @@ from exporter.serving.http import JSON, Request, Response, tagged, text
 from exporter.web import api
 from exporter.web.auth import Guard
 from exporter.web.rendering import Renderer, TooManyRequestsError, scrape
-from exporter.web.site import Site
+from exporter.web.site import WebContext
 from exporter.web.webfile import WebSettings
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ _BUSY = {"retry-after": "1", "connection": "close"}
 class WebApp:
     """The application of a site: its routes and the processing of requests."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: WebContext) -> None:
         self._site = site
         self._guard = Guard(site.clock, site.failed_logins)
         self._renderer = Renderer()

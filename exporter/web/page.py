@@ -10,13 +10,13 @@ from exporter import __version__
 from exporter.health import Health
 from exporter.model import wording as words
 from exporter.model.causes import cause
-from exporter.model.events import ScheduledEvent, Target
+from exporter.model.events import Affected, ScheduledEvent
 from exporter.model.lifecycle import Life, Transition, phase_of
 from exporter.model.messages import severity
 from exporter.model.views import ApprovalView, Minute, Snapshot, WorkView, event_view
 from exporter.serving.http import Response, html_page
 from exporter.timefmt import rfc3339
-from exporter.web.site import Site
+from exporter.web.site import WebContext
 
 # Events of this VM, and of others: the most urgent ones as cards, further ones collapsed.
 CARDS_SHOWN = 3
@@ -59,15 +59,15 @@ _MOODS = {
 }
 
 
-def landing(site: Site) -> Response:
+def landing(site: WebContext) -> Response:
     snapshot, health = site.snapshot(), site.health
     stalled = snapshot.stands_still(site.clock.now(), site.clock.speed)
     ended = snapshot.past[:PAST_SHOWN]
-    current = {target: [life for life in snapshot.current if life.target is target] for target in Target}
+    current = {target: [life for life in snapshot.current if life.target is target] for target in Affected}
     shown = (life for lives in (*current.values(), ended) for life in lives[:PENDING_SHOWN])
     work = site.work({life.key for life in shown})
 
-    def group(target: Target) -> dict[str, object]:
+    def group(target: Affected) -> dict[str, object]:
         events = current[target]
         cards = [
             _card(life, site.approval(life)) | _work(work.get(life.key, ()))
@@ -91,8 +91,8 @@ def landing(site: Site) -> Response:
         stalled=stalled,
         snapshot=snapshot,
         problems=health.problems(),
-        own=group(Target.SELF),
-        others=group(Target.OTHER),
+        own=group(Affected.SELF),
+        others=group(Affected.OTHER),
         past=[_past_row(life) | _work(work.get(life.key, ())) for life in ended],
         most_names=RESOURCES_SHOWN,
         version=__version__,
@@ -103,7 +103,7 @@ def landing(site: Site) -> Response:
 
 def title(snapshot: Snapshot, *, stalled: bool) -> str:
     """Return the title of the browser tab, such as ``1 pending: Reboot Wed 22:12 UTC - vm-1``."""
-    own = [t.event for t in snapshot.current if t.target is Target.SELF]
+    own = [t.event for t in snapshot.current if t.target is Affected.SELF]
     about = f"{len(own)} pending: {_gist(own[0])}" if own else "Nothing pending"
     if not snapshot.up or stalled:
         state = "BLIND" if snapshot.ready else "Waiting for Azure"
@@ -141,7 +141,7 @@ def _card(life: Life, approval: ApprovalView) -> dict[str, object]:
     return {
         "event": event,
         "key": life.key,
-        "own": life.target is Target.SELF,
+        "own": life.target is Affected.SELF,
         "started": event.is_started,
         "severity": severity(phase_of(event), event.event_type),
         "since": life.started,
@@ -190,7 +190,7 @@ def _past_row(life: Life) -> dict[str, object]:
         "ended": life.ended or life.first_seen,
         "outcome": _outcome(life),
         "duration": duration,
-        "own": life.target is Target.SELF,
+        "own": life.target is Affected.SELF,
     }
 
 

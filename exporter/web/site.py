@@ -31,7 +31,7 @@ class Demonstration(msgspec.Struct, frozen=True):
     began: datetime
 
 
-class Site(msgspec.Struct, frozen=True, kw_only=True):
+class WebContext(msgspec.Struct, frozen=True, kw_only=True):
     """The data and actions behind the web application.
 
     ``reload`` returns at once; its future raises `ConfigurationError` if the file is invalid, and

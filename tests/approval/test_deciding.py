@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.approval.deciding import ApprovalState, Decision, Facts, decide
+from exporter.approval.deciding import ApprovalInputs, ApprovalState, Decision, decide
 from exporter.config import Approval, Mode, Rule
 from exporter.config.match import Match, Window
 from exporter.model.events import ScheduledEvent
@@ -32,11 +32,11 @@ def outcome(  # each with a default
     event: ScheduledEvent | None = None,
     given: Approval | None = None,
     instance: str | None = VM,
-    facts: Facts | None = None,
+    facts: ApprovalInputs | None = None,
     after: float = 0.0,
 ) -> Decision:
     now = NOW + timedelta(seconds=after)
-    return decide(seen(event), given or settings(), instance, now, facts or Facts(age=after))
+    return decide(seen(event), given or settings(), instance, now, facts or ApprovalInputs(age=after))
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_who_leads(resources: tuple[str, ...], leader: str, due_after: float, re
 def test_a_delay(delay: float) -> None:
     """It makes a new event wait, and nothing else, also if no calendar holds it."""
     rule = msgspec.structs.replace(FREEZES, delay=delay)
-    assert outcome(given=settings(rule), facts=Facts()).state is ApprovalState.WAITING
+    assert outcome(given=settings(rule), facts=ApprovalInputs()).state is ApprovalState.WAITING
 
 
 @pytest.mark.parametrize(
@@ -119,12 +119,12 @@ def test_required_hooks(hooks: dict[str, HookOutcome | None], state: ApprovalSta
     """All of them must have succeeded for this very event."""
     rule = msgspec.structs.replace(FREEZES, require_hooks=("drain",))
     given = settings(rule, max_per_hour=1)
-    assert outcome(given=given, facts=Facts(hooks=hooks)) == Decision(state, "freezes", reason)
+    assert outcome(given=given, facts=ApprovalInputs(hooks=hooks)) == Decision(state, "freezes", reason)
 
 
 def test_an_answer_that_was_lost() -> None:
     """What started after a request without an answer may be its doing; that is shown, and not claimed."""
-    facts = Facts(asked_by="freezes")
+    facts = ApprovalInputs(asked_by="freezes")
     assert outcome(facts=facts).state is ApprovalState.DUE
     assert outcome(started(), facts=facts) == Decision(
         ApprovalState.FAILED, "freezes", "sent, but whether Azure took it is not known"
@@ -153,7 +153,7 @@ def test_the_documented_sample_policy() -> None:
 @pytest.mark.parametrize("mode", list(Mode))
 def test_what_was_approved_stays_so(event: ScheduledEvent, mode: Mode) -> None:
     """Whatever the rules say now."""
-    found = outcome(event, settings(HOLD, mode=mode), facts=Facts(approved_by="freezes"))
+    found = outcome(event, settings(HOLD, mode=mode), facts=ApprovalInputs(approved_by="freezes"))
     assert (found.state, found.rule) == (ApprovalState.APPROVED, "freezes")
 
 

@@ -15,7 +15,7 @@ from exporter.model.lifecycle import HISTORY
 from exporter.model.messages import Backlog, Delivery, Failure, Rendered
 from exporter.notifications import worker
 from exporter.notifications.protocol import Request, Send
-from exporter.state.outbox import Lane, Outbox, Waiting
+from exporter.state.outbox import Lane, Outbox, QueuedMessage
 from tests.bench import Bench, Build
 from tests.builders import raw_event
 from tests.clocks import NOW
@@ -561,7 +561,7 @@ def test_a_message_that_is_dropped_at_its_turn(build: Build, monkeypatch: pytest
     """Nothing is sent in its place, and what waits behind it goes out at once."""
     find, drops = Outbox.find, iter([True])
 
-    def find_dropped(*args: Any) -> list[Waiting]:
+    def find_dropped(*args: Any) -> list[QueuedMessage]:
         return [] if next(drops, False) else find(*args)
 
     monkeypatch.setattr(Outbox, "find", find_dropped)

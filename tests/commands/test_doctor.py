@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from exporter.clock import SystemClock
 from exporter.commands import doctor
 from exporter.commands.doctor import Asked
-from exporter.commands.examine import Finding, Level
+from exporter.commands.examine import Diagnosis, Level
 from exporter.config import Overrides
 from exporter.config.addresses import NotifyUrls
 from exporter.health import DegradedReason
@@ -51,13 +51,13 @@ def asked(imds: str, folder: Path, **fields: Any) -> Asked:
     return Asked(**(values | fields))
 
 
-def found(flags: Asked, clock: Any = None) -> dict[str, Finding]:
+def found(flags: Asked, clock: Any = None) -> dict[str, Diagnosis]:
     """Return what is found, by subject; of several on one subject the last."""
     answers = doctor.ask(flags.exporter_url)
     return {one.subject: one for one in doctor.findings(flags, *answers, clock or SystemClock())}
 
 
-def look(bench: Bench, file: Path | None = None) -> dict[str, Finding]:
+def look(bench: Bench, file: Path | None = None) -> dict[str, Diagnosis]:
     """Return what is found with no flag but the address of a running exporter, or a file, too."""
     return found(Asked(file, None, Overrides(), NotifyUrls(), bench.app.url), bench.clock)
 
@@ -108,29 +108,29 @@ def test_the_configuration_in_use(build: Build, tmp_path: Path) -> None:
     bench = build(f"{PARTS}\notlp: {{metrics: true, logs: true}}")
     bench.advance(30)
     result = look(bench)
-    assert result["configuration"] == Finding(
+    assert result["configuration"] == Diagnosis(
         OK, "configuration", f"{bench.file}; approvals: dry_run, hooks: drain, by OTLP: metrics, logs"
     )
     assert result["exporter"].message.endswith(", since 2026-03-04T22:00:00Z")
     assert result["imds"].message == (
         f"{bench.imds.url} answers; API version 2024-07-09, which has rebalance recommendations for Spot VMs"
     )
-    assert result["state"] == Finding(OK, "state", f"the exporter writes to {bench.state}")
+    assert result["state"] == Diagnosis(OK, "state", f"the exporter writes to {bench.state}")
     assert result["scheduled events"].message == (
         "switched on; the exporter has polled them since 2026-03-04T22:00:00Z, last success 0s ago"
     )
     other = tmp_path / "other.yml"
     other.write_text(f"{{imds: {{endpoint: '{bench.imds.url}'}}, instance: {{name: westno_0}}}}")
-    assert look(bench, other)["name"] == Finding(OK, "name", "westno_0, from instance.name")
+    assert look(bench, other)["name"] == Diagnosis(OK, "name", "westno_0, from instance.name")
     wrong = tmp_path / "wrong.yml"
     wrong.write_text(other.read_text().replace("westno_0", "vm_9"))
-    assert look(bench, wrong)["name"] == Finding(
+    assert look(bench, wrong)["name"] == Diagnosis(
         FAILURE,
         "name",
         "instance.name is vm_9, IMDS returns WestNO_0: events that name WestNO_0 count as those of another "
         "VM; remove instance.name unless events name vm_9",
     )
-    assert look(bench, other)["configuration"] == Finding(
+    assert look(bench, other)["configuration"] == Diagnosis(
         WARNING,
         "configuration",
         f"the exporter uses {bench.file}, not {other}; restart it with --config.file {other}",
@@ -143,7 +143,7 @@ def test_targets_in_use(
     """Whether messages arrive is known from the exporter, and decides what to do next; no URL is shown."""
     bench = build(ONCALL)
     bench.advance(30)
-    assert look(bench)["target"] == Finding(
+    assert look(bench)["target"] == Diagnosis(
         OK, "target", "oncall: no message yet; notify-test sends a sample"
     )
     assert ending(bench, capsys).startswith(
@@ -171,7 +171,7 @@ def test_a_name_that_imds_does_not_know(build: Build) -> None:
     assert "instance.name is westno-0, IMDS returns WestNO_0" in look(bench)["name"].message
     assert look(bench)["exporter"].level is OK
     bench.reload("instance: {name: _WESTNO_0}")
-    assert look(bench)["name"] == Finding(OK, "name", "_WESTNO_0, from IMDS")
+    assert look(bench)["name"] == Diagnosis(OK, "name", "_WESTNO_0, from IMDS")
 
 
 def test_a_program_that_no_allowlist_names(build: Build) -> None:
@@ -203,8 +203,8 @@ def test_an_older_imds(tmp_path: Path) -> None:
 
     with serving(respond) as imds:
         result = found(asked(imds.url, tmp_path), HandClock())
-    assert result["name"] == Finding(OK, "name", "a, from IMDS")
-    assert result["clock"] == Finding(OK, "clock", "agrees with that of IMDS")
+    assert result["name"] == Diagnosis(OK, "name", "a, from IMDS")
+    assert result["clock"] == Diagnosis(OK, "clock", "agrees with that of IMDS")
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_who_is_not_scraped(build: Build) -> None:
     assert "nobody is notified; add a target, or add this VM to Prometheus" in look(bench)["scrape"].message
     bench.request("/metrics")
     bench.advance(9)
-    assert look(bench)["scrape"] == Finding(OK, "scrape", "/metrics was last requested 9s ago")
+    assert look(bench)["scrape"] == Diagnosis(OK, "scrape", "/metrics was last requested 9s ago")
 
 
 def test_an_exporter_that_does_not_work(build: Build) -> None:
@@ -260,7 +260,7 @@ def test_an_exporter_that_does_not_work(build: Build) -> None:
     bench.app.health.report(DegradedReason.STATE_UNWRITABLE, "disk full")
     result = look(bench)
     assert "state" not in result
-    assert result["exporter"] == Finding(FAILURE, "exporter", "is degraded: state_unwritable: disk full")
+    assert result["exporter"] == Diagnosis(FAILURE, "exporter", "is degraded: state_unwritable: disk full")
     blind = "the exporter has had no valid response since 2026-03-04T22:00:"
     assert result["scheduled events"].message.startswith(blind)
     assert "status 500" in result["scheduled events"].message
@@ -395,7 +395,7 @@ def test_a_state_directory_that_cannot_be_used(tmp_path: Path, monkeypatch: pyte
         with monkeypatch.context() as patch:
             patch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=15 * 2**20))
             full = found(asked(imds.url, tmp_path))["state"]
-        assert full == Finding(WARNING, "state", f"{tmp_path} has 15 MiB free; make room")
+        assert full == Diagnosis(WARNING, "state", f"{tmp_path} has 15 MiB free; make room")
         monkeypatch.setattr(os, "access", lambda *_: False)
         result = found(asked(imds.url, tmp_path, state=tmp_path))["state"]
     assert result.level is FAILURE
@@ -456,7 +456,7 @@ def test_an_alertmanager(tmp_path: Path, mood: int, level: Level, words: str) ->
         file.chmod(0o600)
         finding = found(asked(imds.url, tmp_path, config_file=file))["target"]
     shown = "alertmanager (http://127.0.0.1)"
-    assert finding == Finding(level, "target", f"{shown}: {words}" if mood == 401 else f"{shown} {words}")
+    assert finding == Diagnosis(level, "target", f"{shown}: {words}" if mood == 401 else f"{shown} {words}")
     assert [(one.method, one.path) for one in receiver.requests] in ([], [("GET", "/am/api/v2/status")])
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from exporter.config import loading, yamlfile
-from exporter.config.match import Match, Whom, Window, parse_time_of_day, parse_zone
-from exporter.model.events import ScheduledEvent, Target
+from exporter.config.match import Match, Scope, Window, parse_time_of_day, parse_zone
+from exporter.model.events import Affected, ScheduledEvent
 from exporter.model.lifecycle import Transition
 from tests.builders import scheduled, started
 from tests.clocks import NOW
@@ -72,7 +72,7 @@ def test_each_key(event: ScheduledEvent, keys: dict[str, Any], expected: bool) -
 def test_target(instance: str | None, resources: tuple[str, ...], expected: dict[str, bool]) -> None:
     """Whom an event hits; without a name, or without resources, it is this VM."""
     event = scheduled(resources=resources)
-    assert {whom.value: holds(event, instance, target=whom) for whom in Whom} == expected
+    assert {whom.value: holds(event, instance, target=whom) for whom in Scope} == expected
     assert holds(event, instance) is expected["self"]
 
 
@@ -125,8 +125,8 @@ def test_one_window_of_several_is_enough() -> None:
     """Windows are alternatives."""
     now = NOW.replace(hour=12)
     match = Match(windows=(window(**{"from": "13:00"}), window(to="13:00")))
-    assert match.holds(FREEZE, target=Target.SELF, now=now)
-    assert not Match(windows=(window(**{"from": "13:00"}),)).holds(FREEZE, target=Target.SELF, now=now)
+    assert match.holds(FREEZE, target=Affected.SELF, now=now)
+    assert not Match(windows=(window(**{"from": "13:00"}),)).holds(FREEZE, target=Affected.SELF, now=now)
 
 
 @pytest.mark.parametrize("text", ["9", "9:00", "25:00", "24:01", "12:60", "22:00:30", "noon", "", 1320])

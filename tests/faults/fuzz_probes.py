@@ -30,8 +30,8 @@ from exporter.logs import FieldsFormatter
 from exporter.metrics import Metrics, SnapshotCollector
 from exporter.model.advance import advance
 from exporter.model.documents import decode_document
-from exporter.model.events import Target
-from exporter.model.lifecycle import Known, Step
+from exporter.model.events import Affected
+from exporter.model.lifecycle import Effects, WatchState
 from exporter.model.messages import Message
 from exporter.model.views import Snapshot, by_urgency
 from exporter.notifications import planning
@@ -63,7 +63,7 @@ HEALTHY = b"GET /-/healthy HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 def document(answer: bytes) -> None:
     """Go all the way of a document: state, metrics in both formats, page, API, messages, log lines."""
     clock = HandClock()
-    known, steps, messages = Known(), list[Step](), list[Message]()
+    known, steps, messages = WatchState(), list[Effects](), list[Message]()
     with logged("exporter", logging.INFO) as log:
         for listed in (body(), answer, body(incarnation=9)):
             try:
@@ -91,7 +91,7 @@ def document(answer: bytes) -> None:
         renderers[0].digest(messages, NOW, limit=2000)
 
 
-def _look(known: Known, clock: HandClock) -> None:
+def _look(known: WatchState, clock: HandClock) -> None:
     past = tuple(reversed(known.past.values()))
     snapshot = Snapshot(
         current=by_urgency(known.current.values()), past=past, all_events=True, resources=True
@@ -110,7 +110,7 @@ def _look(known: Known, clock: HandClock) -> None:
         msgspec.json.decode(support.ask(site, path).body)
 
 
-def _write_down(steps: Sequence[Step], messages: Sequence[Message], clock: HandClock) -> None:
+def _write_down(steps: Sequence[Effects], messages: Sequence[Message], clock: HandClock) -> None:
     health = Health(clock)
     with tempfile.TemporaryDirectory() as folder:
         store = Store.open(Path(folder), health=health, clock=clock)
@@ -144,7 +144,7 @@ def configuration(text: bytes) -> None:
         *found.hooks,
     )
     for match in (found.in_service.match, *(owner.match for owner in owners)):
-        match.holds(scheduled(), target=Target.SELF, now=NOW)
+        match.holds(scheduled(), target=Affected.SELF, now=NOW)
 
 
 def web_configuration(text: bytes) -> None:

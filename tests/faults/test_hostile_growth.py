@@ -19,7 +19,7 @@ from exporter.model.advance import MOST_IDS, MOST_PAST_BYTES, MOST_TRANSITIONS, 
 from exporter.model.documents import MOST_EVENTS, decode_document
 from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent
 from exporter.model.jobs import TraceJobs
-from exporter.model.lifecycle import Known
+from exporter.model.lifecycle import WatchState
 from exporter.model.messages import Message
 from exporter.notifications.planning import Plan
 from exporter.state.store import Store
@@ -74,7 +74,7 @@ def buried(number: int) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("listed", [swinging, renewed, buried])
 def test_what_is_known_of_current_events_has_an_end(listed: Callable[[int], list[dict[str, Any]]]) -> None:
     """Beyond 2 MiB only what the newest document has is added."""
-    known, most = Known(), 0
+    known, most = WatchState(), 0
     for number in range(12):
         text = json.dumps({"DocumentIncarnation": number, "Events": listed(number)}, separators=(",", ":"))
         assert len(text) < BODY_LIMIT

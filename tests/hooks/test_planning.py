@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from exporter.config import Config, Hook, Notifications, Target
 from exporter.config.addresses import variables
-from exporter.config.match import Match, Whom
+from exporter.config.match import Match, Scope
 from exporter.hooks.runner import MOST_BYTES, clean, compose, cut, environment, inherited
 from exporter.model.jobs import Job
 from exporter.model.lifecycle import Life, Occurrence, Transition
@@ -160,8 +160,8 @@ def test_hooks_for_failures_of_hooks() -> None:
         ([hook("a", transitions=(Transition.SCHEDULED,))], VM, []),
         ([hook("a", event_types=("Reboot",))], VM, []),
         ([hook("a")], "other", []),
-        ([hook("a", target=Whom.OTHER), hook("b", target=Whom.ANY)], "other", ["a", "b"]),
-        ([hook("a"), hook("b", target=Whom.ANY)], None, []),
+        ([hook("a", target=Scope.OTHER), hook("b", target=Scope.ANY)], "other", ["a", "b"]),
+        ([hook("a"), hook("b", target=Scope.ANY)], None, []),
         ([hook("a", transitions=(Transition.HOOK_FAILED,))], VM, []),
     ],
 )

@@ -8,7 +8,7 @@ from exporter.config.kubernetes import Drain
 from exporter.kubernetes.client import Condition, Metadata, Node, NodeStatus, Pod
 from exporter.kubernetes.desired import Progress, conditions, description, node_event, own_lives, recent
 from exporter.kubernetes.drain import grace, names
-from exporter.model.events import Target
+from exporter.model.events import Affected
 from exporter.model.lifecycle import Life, Transition, TransitionRecord
 from exporter.model.views import Snapshot
 from exporter.timefmt import rfc3339
@@ -52,7 +52,7 @@ def test_without_a_name_nothing_is_known() -> None:
     assert own_lives(Snapshot(ready=True)) is None
     assert own_lives(Snapshot(ready=True, instance="vm_0")) == []
     assert own_lives(Snapshot(instance="vm_0")) is None
-    current = (Life(scheduled(), (FREEZE_ID,), NOW, affects=Target.SELF),)
+    current = (Life(scheduled(), (FREEZE_ID,), NOW, affects=Affected.SELF),)
     assert own_lives(Snapshot(instance="vm_0", current=current)) == [*current]
     assert own_lives(Snapshot(instance="vm_0", current=(replace(current[0], affects=None),))) is None
 
@@ -64,8 +64,8 @@ def test_events_of_the_last_hour() -> None:
         for transition, seconds in ((Transition.SCHEDULED, 0), (Transition.HOOK_FAILED, 60))
     )
     event = scheduled(event_type="Reboot")
-    life = Life(event, (FREEZE_ID,), NOW, transitions=records, affects=Target.SELF)
-    other, older = replace(life, affects=Target.OTHER), replace(life, ids=("z",), transitions=records[:1])
+    life = Life(event, (FREEZE_ID,), NOW, transitions=records, affects=Affected.SELF)
+    other, older = replace(life, affects=Affected.OTHER), replace(life, ids=("z",), transitions=records[:1])
     for later, count in ((3599, 2), (3600, 1), (3659, 1), (3660, 0)):
         for snapshot in (Snapshot(current=(life, other)), Snapshot(past=(life, other))):
             found = list(recent(snapshot, NOW + timedelta(seconds=later)))

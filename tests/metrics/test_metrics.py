@@ -14,7 +14,7 @@ from exporter import __version__
 from exporter.errors import PollOutcome
 from exporter.health import DegradedReason, Health
 from exporter.metrics import ApprovalOutcome, SnapshotCollector
-from exporter.model.events import EVENT_STATUSES, EVENT_TYPES, Target, trace_id
+from exporter.model.events import EVENT_STATUSES, EVENT_TYPES, Affected, trace_id
 from exporter.model.jobs import HookOutcome
 from exporter.model.messages import Outcome
 from exporter.model.views import Snapshot
@@ -62,7 +62,7 @@ def test_pending_has_every_combination(build: Build) -> None:
     bench = build()
     combinations = [
         {"event_type": event_type, "event_status": status, "target": target.value}
-        for event_type, status, target in product(EVENT_TYPES, EVENT_STATUSES, Target)
+        for event_type, status, target in product(EVENT_TYPES, EVENT_STATUSES, Affected)
     ]
     assert [bench.metric("pending", **labels) for labels in combinations] == [0] * 20
     labels = {"event_type": "Levitate", "event_status": "Paused", "target": "self"}

@@ -11,9 +11,8 @@ from exporter.errors import ImdsError
 from exporter.model.advance import advance, pass_time
 from exporter.model.documents import decode_document
 from exporter.model.events import ScheduledEvent
-from exporter.model.lifecycle import Known, Occurrence
+from exporter.model.lifecycle import Effects, Occurrence, WatchState
 from exporter.model.lifecycle import Life as ProgramLife
-from exporter.model.lifecycle import Step as Effects
 from tests.model import life
 from tests.model.histories import Step
 from tests.model.reading import Event, plain_name
@@ -106,10 +105,10 @@ def expected_line(each: life.Life) -> Line:
 
 
 def _by_product(steps: Iterable[Step]) -> Iterator[Lines]:
-    known, watching = Known(), False
+    known, watching = WatchState(), False
     for step in steps:
         if step.restart:
-            known = msgspec.json.decode(msgspec.json.encode(known), type=Known)
+            known = msgspec.json.decode(msgspec.json.encode(known), type=WatchState)
             watching = False
         try:
             document = decode_document(step.body)

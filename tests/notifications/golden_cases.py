@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from exporter.model.events import EVENT_TYPES, Target
+from exporter.model.events import EVENT_TYPES, Affected
 from exporter.model.lifecycle import Change, Transition, TransitionRecord
 from exporter.model.messages import AnyMessage, Message, WatchChange, WatchMessage
 from exporter.model.views import ApprovalView
@@ -129,12 +129,12 @@ def _odd_events() -> Iterator[tuple[str, AnyMessage, datetime]]:
     yield "a user's event", of(Transition.SCHEDULED, "Reboot", source="User"), NOW
     yield (
         "other VMs",
-        of(Transition.STARTED, "Reboot", target=Target.OTHER, resources=("web_1", "web_2")),
+        of(Transition.STARTED, "Reboot", target=Affected.OTHER, resources=("web_1", "web_2")),
         NOW,
     )
     yield (
         "another VM, over",
-        of(Transition.CANCELLED, "Reboot", target=Target.OTHER, resources=("db_1",)),
+        of(Transition.CANCELLED, "Reboot", target=Affected.OTHER, resources=("db_1",)),
         NOW,
     )
     yield "another type", of(Transition.CANCELLED, "Reboot", changed_to="Freeze"), NOW

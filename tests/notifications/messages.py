@@ -1,7 +1,7 @@
 from datetime import timedelta
 from typing import Any
 
-from exporter.model.events import SCHEDULED, STARTED, Target
+from exporter.model.events import SCHEDULED, STARTED, Affected
 from exporter.model.lifecycle import ENDINGS, Change, Transition, TransitionRecord
 from exporter.model.messages import Message
 from exporter.model.views import EventView
@@ -19,7 +19,7 @@ def view(**fields: Any) -> EventView:
         "type": "Reboot",
         "source": "Platform",
         "status": SCHEDULED,
-        "target": Target.SELF,
+        "target": Affected.SELF,
         "resources": ("vm_0", "vm_1"),
         "description": DESCRIPTION,
         "not_before": NOT_BEFORE,

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from exporter.config import Templates
-from exporter.model.events import Target
+from exporter.model.events import Affected
 from exporter.model.lifecycle import Change, Transition, TransitionRecord
 from exporter.model.messages import AnyMessage, Message, TextFormat, WatchChange, WatchMessage
 from exporter.model.views import ApprovalView
@@ -118,7 +118,7 @@ COMMAND = f"- To start it now: azure-scheduled-events-exporter approve {REBOOT_I
         ("limited", {}, ["- Approval: on hold: no rule", COMMAND]),
         ("failed", {}, ["- Approval: on hold: no rule", COMMAND]),
         ("hold", {"status": "Started"}, []),
-        ("hold", {"target": Target.OTHER}, []),
+        ("hold", {"target": Affected.OTHER}, []),
         ("hold", {"ended": NOW, "outcome": Transition.CANCELLED}, []),
     ],
 )

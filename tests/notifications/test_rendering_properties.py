@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from exporter.config import Templates
-from exporter.model.events import Target
+from exporter.model.events import Affected
 from exporter.model.lifecycle import Change, Transition
 from exporter.model.messages import Message, Rendered, TextFormat
 from tests.clocks import NOW
@@ -56,7 +56,7 @@ messages = st.builds(
             "status": texts,
             "description": texts,
             "resources": names,
-            "target": st.sampled_from(Target),
+            "target": st.sampled_from(Affected),
             "not_before": st.none() | times,
             "duration_seconds": st.none() | st.integers(min_value=0, max_value=4 * 10**9),
         },
@@ -114,7 +114,7 @@ def is_harmless(found: Rendered) -> None:
 
 @given(messages, times, st.none() | st.integers(min_value=1, max_value=2000), st.booleans())
 @example(message(description=EVIL, type=EVIL, id=EVIL, resources=(EVIL,), source=EVIL), NOW, None, False)
-@example(message(instance=EVIL, target=Target.OTHER, resources=(EVIL,) * 14), NOW, 300, True)
+@example(message(instance=EVIL, target=Affected.OTHER, resources=(EVIL,) * 14), NOW, 300, True)
 @thorough
 def test_no_text_of_azures_does_harm(sent: Message, now: datetime, limit: int | None, late: bool) -> None:
     """Whatever stands in whichever field, a message is rendered, is harmless, and keeps the limit."""

@@ -6,9 +6,9 @@ from msgspec.structs import replace
 from exporter import config
 from exporter.config import Config, Notifications, Route
 from exporter.config.loading import Loaded
-from exporter.config.match import Match, Whom
+from exporter.config.match import Match, Scope
 from exporter.config.yamlfile import YamlFile
-from exporter.model.events import Target
+from exporter.model.events import Affected
 from exporter.model.lifecycle import ENDINGS, Change, Transition
 from exporter.model.messages import Message, Outage, WatchChange, WatchMessage
 from exporter.model.views import Snapshot
@@ -19,7 +19,7 @@ from tests.clocks import NOW
 from tests.lives import Story
 
 FREEZES = Route(targets=("chat",), match=Match(event_types=("Freeze",)))
-ALL = Route(targets=("log", "chat"), match=Match(target=Whom.ANY))
+ALL = Route(targets=("log", "chat"), match=Match(target=Scope.ANY))
 
 
 def composed(routes: list[Route], instance: str | None = "WestNO_0") -> list[tuple[str, str]]:
@@ -39,7 +39,7 @@ def composed(routes: list[Route], instance: str | None = "WestNO_0") -> list[tup
         ([ALL], [("log", "Reboot"), ("chat", "Reboot"), ("log", "Freeze"), ("chat", "Freeze")]),
         ([FREEZES, ALL], [("log", "Reboot"), ("chat", "Reboot"), ("chat", "Freeze"), ("log", "Freeze")]),
         ([Route(("a",), Match(transitions=(Transition.STARTED,)))], []),
-        ([Route(("a",), Match(target=Whom.OTHER))], [("a", "Reboot")]),
+        ([Route(("a",), Match(target=Scope.OTHER))], [("a", "Reboot")]),
     ],
 )
 def test_every_route_that_matches_delivers(routes: list[Route], expected: list[tuple[str, str]]) -> None:
@@ -92,7 +92,7 @@ def test_a_message_has_the_facts_of_its_moment(vm: VirtualMachine | None) -> Non
         vm=vm or VirtualMachine(),
         incident=f"{FREEZE_ID}/WestNO_0",
     )
-    assert (message.event.target, message.event.not_before) == (Target.SELF, later)
+    assert (message.event.target, message.event.not_before) == (Affected.SELF, later)
 
 
 @pytest.mark.parametrize(("change", "sequence"), [(WatchChange.BLIND, 1), (WatchChange.RECOVERED, 2)])
@@ -114,10 +114,10 @@ def test_who_hears_of_the_watch(change: WatchChange, sequence: int) -> None:
     [
         ([Match()], "WestNO_0", f"{FREEZE_ID}/WestNO_0"),
         ([Match()], None, FREEZE_ID),
-        ([Match(target=Whom.ANY)], "WestNO_0", FREEZE_ID),
-        ([Match(target=Whom.OTHER)], "WestNO_9", FREEZE_ID),
-        ([Match(), Match(target=Whom.ANY, transitions=ENDINGS)], "WestNO_0", FREEZE_ID),
-        ([Match(), Match(("Reboot",), target=Whom.ANY)], "WestNO_0", f"{FREEZE_ID}/WestNO_0"),
+        ([Match(target=Scope.ANY)], "WestNO_0", FREEZE_ID),
+        ([Match(target=Scope.OTHER)], "WestNO_9", FREEZE_ID),
+        ([Match(), Match(target=Scope.ANY, transitions=ENDINGS)], "WestNO_0", FREEZE_ID),
+        ([Match(), Match(("Reboot",), target=Scope.ANY)], "WestNO_0", f"{FREEZE_ID}/WestNO_0"),
     ],
 )
 def test_incidents_are_this_vms_unless_a_route_is_about_others(

@@ -3,7 +3,7 @@ from datetime import timedelta
 import pytest
 
 from exporter.config import Templates
-from exporter.model.events import Target
+from exporter.model.events import Affected
 from exporter.model.lifecycle import ENDINGS, Transition
 from exporter.model.messages import TextFormat, WatchChange
 from exporter.model.vm import VirtualMachine
@@ -143,7 +143,7 @@ def test_there_is_one_sample_of_each_transition(instance: str | None) -> None:
     assert [sample.sequence for sample in of_watch] == [len(found) + 1, len(found) + 2]
     for sample in found:
         event = sample.event
-        assert (sample.instance, sample.at, event.target) == (instance, NOW, Target.SELF)
+        assert (sample.instance, sample.at, event.target) == (instance, NOW, Affected.SELF)
         assert sample.incident == f"{SAMPLE_ID}/{instance or 'test'}"
         over = sample.transition in ENDINGS
         assert (event.outcome, event.ended) == ((sample.transition, NOW) if over else (None, None))

@@ -7,7 +7,7 @@ from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
 from exporter.config import Route
 from exporter.model.events import trace_id
 from exporter.model.jobs import HookOutcome, Span, SpanEvent, hook_failure, note
-from exporter.model.lifecycle import Step
+from exporter.model.lifecycle import Effects
 from exporter.model.messages import Outcome
 from exporter.notifications.planning import Plan
 from exporter.otlp.spans import event_spans, is_sampled, notification_span, update_event
@@ -18,7 +18,7 @@ VM = "westno_0"
 TRACE = FREEZE_ID.replace("-", "").lower()
 
 
-def spans(step: Step) -> list[Span]:
+def spans(step: Effects) -> list[Span]:
     return [span for occurrence in step.occurrences for span in event_spans(occurrence, VM)]
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from exporter.model.jobs import Span, SpanEvent, TraceJobs
-from exporter.model.lifecycle import Known, Step
+from exporter.model.lifecycle import Effects, WatchState
 from exporter.otlp.worker import FACTS_SECONDS, LONGEST_WAIT, ExportOutcome
 from exporter.simulator import Fault
 from exporter.state.jobs import CAPACITY
@@ -164,12 +164,12 @@ def test_a_failure_is_a_problem_until_it_is_over(bench: Bench, caplog: pytest.Lo
 def test_changes_are_bounded(bench: Bench) -> None:
     """Of the changes of lives that continue, the newest are kept; those of a forgotten life go with it."""
     events = {("a", number): SpanEvent("updated", NOW) for number in range(CAPACITY + 2)}
-    step = Step(Known(), (), (), (), (), new_incarnation=True)
+    step = Effects(WatchState(), (), (), (), (), new_incarnation=True)
     for part in (dict(list(events.items())[:3]), dict(list(events.items())[3:])):
         bench.app._store.record(step, traced=TraceJobs(events=part))
     found = bench.app._store.spans.events
     assert list(found.of("a")) == list(range(2, CAPACITY + 2))
-    step = Step(Known(), forgotten=("a",))
+    step = Effects(WatchState(), forgotten=("a",))
     for number in range(2):
         bench.app._store.record(step, traced=TraceJobs(events={("b", number): events["a", 1]}))
     assert (list(found.of("a")), list(found.of("b"))) == ([], [0, 1])

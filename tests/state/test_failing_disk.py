@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from exporter.health import DegradedReason
-from exporter.model.lifecycle import Known
+from exporter.model.lifecycle import WatchState
 from tests.state_support import StateFixture, no_room_for_files, nth_step, on_disk, replay, unprivileged
 
 _RETRY = 10.0
@@ -20,7 +20,7 @@ def _unwritable(fixture: StateFixture, reason: str) -> str:
 def test_failing_writes_are_caught_up(fixture: StateFixture) -> None:
     """While writes fail the store works in memory; the disk is retried every 10 s, and catches up."""
     store = fixture.open()
-    store.record(nth_step(Known(), 1))
+    store.record(nth_step(WatchState(), 1))
     with no_room_for_files():
         for number in (2, 3, 4):
             store.record(nth_step(replay(number - 1), number))
@@ -56,7 +56,7 @@ def test_impossible_directory(tmp_path: Path, directory: str, reason: str) -> No
     fixture = StateFixture(tmp_path / directory)
     store = fixture.open()
     assert fixture.problem(DegradedReason.STATE_UNWRITABLE) == _unwritable(fixture, reason)
-    store.record(nth_step(Known(), 1))
+    store.record(nth_step(WatchState(), 1))
     store.note_last_success(fixture.clock.now())
     fixture.clock.pass_seconds(_RETRY)
     store.retry()
@@ -69,7 +69,7 @@ def test_busy_file_does_not_hold_up_the_poller(fixture: StateFixture) -> None:
     store, locked = fixture.open(), _unwritable(fixture, "database is locked (SQLITE_BUSY)")
     with closing(sqlite3.connect(fixture.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        store.record(nth_step(Known(), 1))
+        store.record(nth_step(WatchState(), 1))
         assert fixture.problem(DegradedReason.STATE_UNWRITABLE) == locked
         fixture.clock.pass_seconds(_RETRY)
         store.retry()
@@ -114,8 +114,8 @@ def test_unreadable_file_is_merged_once_it_can_be_read(fixture: StateFixture) ->
     _set_mode(fixture, 0o000, 0o000)
     with unprivileged():
         store = fixture.open()
-        assert store.load() == Known()
-        step = nth_step(Known(), 7)
+        assert store.load() == WatchState()
+        step = nth_step(WatchState(), 7)
         store.record(step)
     _set_mode(fixture, 0o755, 0o644)
     fixture.clock.pass_seconds(_RETRY)
@@ -144,7 +144,7 @@ def test_directory_taken_meanwhile(fixture: StateFixture) -> None:
     fixture.directory.chmod(0o555)
     with unprivileged():
         store = fixture.open()
-        store.record(nth_step(Known(), 1))
+        store.record(nth_step(WatchState(), 1))
     fixture.directory.chmod(0o755)
     other = StateFixture(fixture.directory)
     other.open()

@@ -14,7 +14,7 @@ from exporter.model.advance import advance
 from exporter.model.documents import Document, decode_document
 from exporter.model.events import SCHEDULED, ScheduledEvent
 from exporter.model.jobs import HookOutcome, Job
-from exporter.model.lifecycle import HISTORY, Known, Step, Transition
+from exporter.model.lifecycle import HISTORY, Effects, Transition, WatchState
 from exporter.model.messages import Outcome
 from exporter.model.views import WorkView
 from exporter.state import jobs as state_jobs
@@ -28,7 +28,7 @@ from tests.state_support import START, StateFixture, life_of, nth_step, on_disk
 @pytest.mark.parametrize("seed", range(12))
 def test_any_history_survives_restarts(fixture: StateFixture, seed: int) -> None:
     """After any documents, with restarts in between, exactly what was known is known."""
-    store, known = fixture.open(), Known()
+    store, known = fixture.open(), WatchState()
     for one in [*history(seed), *history(seed + 1000)]:
         fixture.clock.set_wall(one.at)
         with suppress(ImdsError):
@@ -46,7 +46,7 @@ def test_any_history_survives_restarts(fixture: StateFixture, seed: int) -> None
 
 def test_the_work_of_a_life(fixture: StateFixture) -> None:
     """Each message and run is shown with its transition, its state and its end, also after a restart."""
-    store, step = fixture.open(), nth_step(Known(), 1)
+    store, step = fixture.open(), nth_step(WatchState(), 1)
     life, other, *_ = step.known.current
     told = [replace(message(), key=life, sequence=number) for number in (1, 2)]
     job = Job("drain", life, 1, Transition.SCHEDULED, START, "vm_0", view(id=life), "")
@@ -83,7 +83,7 @@ def test_the_work_of_a_life(fixture: StateFixture) -> None:
 
 def test_work_for_an_event_that_was_forgotten(fixture: StateFixture) -> None:
     """Messages and hooks are queued once, and again if the event is a new one."""
-    store, step = fixture.open(), nth_step(Known(), 1)
+    store, step = fixture.open(), nth_step(WatchState(), 1)
     life, other, *_ = step.known.current
     told = replace(message(), key=life)
     job = Job("drain", life, 1, Transition.SCHEDULED, START, "vm_0", view(id=life), "")
@@ -99,7 +99,7 @@ def test_work_for_an_event_that_was_forgotten(fixture: StateFixture) -> None:
 def test_a_past_event_is_kept_as_long_as_it_is_known(fixture: StateFixture) -> None:
     """It is kept for exactly 90 days, across restarts, and then deleted from the file."""
     events = (ScheduledEvent("a", "Freeze", SCHEDULED), ScheduledEvent("b", "Freeze", SCHEDULED))
-    store, known = fixture.open(), Known()
+    store, known = fixture.open(), WatchState()
     later = (timedelta(0), timedelta(0), HISTORY, HISTORY + timedelta(seconds=1))
     for number, (after, listed) in enumerate(zip(later, (events, (), events[:1], ()), strict=True)):
         if after:
@@ -127,11 +127,11 @@ def _bytes_written() -> str:
 def test_unchanged_document_writes_nothing(fixture: StateFixture) -> None:
     """A poll that brings nothing new touches no file."""
     store = fixture.open()
-    known = nth_step(Known(), 1).known
-    store.record(nth_step(Known(), 1))
+    known = nth_step(WatchState(), 1).known
+    store.record(nth_step(WatchState(), 1))
     # A small transaction is written to the log alone, which does not keep the size of a large one.
     assert _files(fixture.directory)["state.db-wal"][0] > 0
-    store.record(Step(known, changed=(life_of("A" * 3 * 2**20),)))
+    store.record(Effects(known, changed=(life_of("A" * 3 * 2**20),)))
     files, written = _files(fixture.directory), _bytes_written()
     assert files["state.db-wal"][0] == 0
     for _ in range(300):
@@ -155,7 +155,7 @@ def test_reading_does_not_wait_for_the_disk(fixture: StateFixture) -> None:
         assert store.outbox.counts() == {}
         assert store.outbox.first("oncall", 1) == []
         assert store.hook_jobs.counts() == {}
-        assert store.load() == Known()
+        assert store.load() == WatchState()
 
 
 def test_a_new_file(fixture: StateFixture, monkeypatch: pytest.MonkeyPatch) -> None:

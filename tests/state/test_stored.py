@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from exporter.model.events import SCHEDULED, ScheduledEvent, Target
+from exporter.model.events import SCHEDULED, Affected, ScheduledEvent
 from exporter.model.jobs import Span, SpanEvent
 from exporter.model.lifecycle import Life, Transition, TransitionRecord
 from exporter.model.messages import Delivery, Message, Rendered, Severity, WatchChange, WatchMessage
@@ -24,7 +24,7 @@ _COUNTED_FROM_ONE: dict[Any, dict[str, int]] = {Life: {"number": 1}, Delivery: {
         _EVENT,
         life_of("A"),
         TransitionRecord(Transition.SCHEDULED, START),
-        Message("oncall", "a", 1, Transition.SCHEDULED, START, None, listed_view(_EVENT, Target.SELF)),
+        Message("oncall", "a", 1, Transition.SCHEDULED, START, None, listed_view(_EVENT, Affected.SELF)),
         WatchMessage("oncall", "watch", 1, WatchChange.BLIND, START, None, START),
         Record(),
         Span("a", "b", "c", "", START, START, {}),

@@ -13,7 +13,7 @@ from unittest.mock import Mock
 import pytest
 
 from exporter.health import DegradedReason
-from exporter.model.lifecycle import Known
+from exporter.model.lifecycle import WatchState
 from exporter.state import disk
 from exporter.state.disk import APPLICATION_ID, Row
 from tests.state_support import START, StateFixture, alter, nth_step, on_disk, replay
@@ -23,7 +23,7 @@ _ASIDE = "state.db.corrupt-20261121T013000Z"
 
 def _assert_begun_anew(fixture: StateFixture, reason: str, aside: str = _ASIDE) -> None:
     store = fixture.open()
-    assert store.load() == Known()
+    assert store.load() == WatchState()
     assert store.approvals.unknown_until() == START + timedelta(hours=1)
     assert aside in fixture.aside()
     assert fixture.problem(DegradedReason.STATE_CORRUPT) == (
@@ -31,7 +31,7 @@ def _assert_begun_anew(fixture: StateFixture, reason: str, aside: str = _ASIDE) 
         "rules approve nothing until 2026-11-21T02:30:00Z"
     )
     assert fixture.problem(DegradedReason.STATE_UNWRITABLE) == ""
-    store.record(nth_step(Known(), 1))
+    store.record(nth_step(WatchState(), 1))
     assert fixture.open().load() == replay(1)
 
 
@@ -108,10 +108,10 @@ def test_senseless_rows_are_damage(fixture: StateFixture, change: str) -> None:
     fixture.remember(3)
     alter(fixture.directory, change)
     store = fixture.open()
-    assert store.load() == Known()
+    assert store.load() == WatchState()
     assert fixture.aside() == [_ASIDE]
     assert "its content makes no sense: " in fixture.problem(DegradedReason.STATE_CORRUPT)
-    store.record(nth_step(Known(), 1))
+    store.record(nth_step(WatchState(), 1))
     assert fixture.open().load() == replay(1)
 
 
@@ -142,7 +142,7 @@ def test_a_full_disk_leaves_no_empty_file(fixture: StateFixture, monkeypatch: py
         store = fixture.open()
         assert not fixture.path.exists()
     fixture.clock.pass_seconds(60)
-    store.record(nth_step(Known(), 1))
+    store.record(nth_step(WatchState(), 1))
     assert fixture.health.problems() == ()
     assert fixture.open().load() == replay(1)
     assert fixture.aside() == []
@@ -233,7 +233,7 @@ def test_any_damage_is_survived(fixture: StateFixture, seed: int) -> None:
     store = fixture.open()
     assert fixture.problem(DegradedReason.STATE_UNWRITABLE) == ""
     known = store.load()
-    assert known == Known() or not fixture.aside()
+    assert known == WatchState() or not fixture.aside()
     step = nth_step(known, 9)
     store.record(step)
     assert fixture.open().load() == step.known

@@ -15,7 +15,7 @@ from exporter.model.lifecycle import Life, Transition, TransitionRecord
 from exporter.model.views import Snapshot
 from exporter.serving.http import Handler, Request
 from exporter.web.app import WebApp
-from exporter.web.site import Site
+from exporter.web.site import WebContext
 from tests.builders import scheduled
 from tests.clocks import NOW, HandClock
 from tests.serving.support import serving
@@ -86,7 +86,7 @@ class Reloads:
         return result
 
 
-def site(picture: Snapshot, **fields: Any) -> Site:
+def site(picture: Snapshot, **fields: Any) -> WebContext:
     clock = fields.pop("clock", None) or HandClock()
     values: dict[str, Any] = {
         "snapshot": lambda: picture,
@@ -96,7 +96,7 @@ def site(picture: Snapshot, **fields: Any) -> Site:
         "failed_logins": Counter("failed_logins", "For tests.", registry=None),
         "reload": Reloads(),
     }
-    return Site(**(values | fields))
+    return WebContext(**(values | fields))
 
 
 @dataclass(frozen=True)
@@ -121,16 +121,18 @@ async def call(app: Handler, path: str, method: str = "GET", query: str = "", **
     return Answer(response.status, response.all_headers(), body, response.authenticated)
 
 
-def ask(where: Site | Handler, path: str, method: str = "GET", query: str = "", **headers: str) -> Answer:
+def ask(
+    where: WebContext | Handler, path: str, method: str = "GET", query: str = "", **headers: str
+) -> Answer:
     return asyncio.run(call(_app(where), path, method, query, **headers))
 
 
 @contextmanager
-def served(where: Site | Handler, tls: Callable[[], ssl.SSLContext] | None = None) -> Iterator[int]:
+def served(where: WebContext | Handler, tls: Callable[[], ssl.SSLContext] | None = None) -> Iterator[int]:
     """Serve a site on its own loopback port, which is yielded, until the block ends."""
     with serving(_app(where), tls=tls) as server:
         yield server.port
 
 
-def _app(where: Site | Handler) -> Handler:
-    return WebApp(where) if isinstance(where, Site) else where
+def _app(where: WebContext | Handler) -> Handler:
+    return WebApp(where) if isinstance(where, WebContext) else where

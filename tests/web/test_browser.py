@@ -15,7 +15,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from exporter.clock import SystemClock
 from exporter.model.lifecycle import Life, Transition
 from exporter.model.views import Minute, Snapshot, WorkView
-from exporter.web.site import Demonstration, Site
+from exporter.web.site import Demonstration, WebContext
 from tests.browser import chromium
 from tests.web.support import freeze, life, past, served, site, snapshot
 
@@ -101,7 +101,7 @@ class Stage:
             last_success=now, current=(life(own, at=now), life(hostile, at=now)), past=(ended,)
         )
 
-    def site(self) -> Site:
+    def site(self) -> WebContext:
         work = [
             WorkView("message", HOSTILE, Transition.SCHEDULED, "refused", self.now),
             WorkView("message", "chat", Transition.SCHEDULED, "delivered", self.now),
