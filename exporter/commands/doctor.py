@@ -1,28 +1,275 @@
 """`doctor`: find problems without changing or sending anything."""
 
+import contextlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import shutil
+import socket
+import sys
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from enum import StrEnum
+from http import HTTPStatus
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
 import click
 import msgspec
 
 from exporter import config
+from exporter.alertmanager.client import AlertmanagerError, Client
 from exporter.clock import Clock
-from exporter.commands import examine, terminal
+from exporter.commands import terminal
 from exporter.commands.events import NoExporterError, RunningExporter
-from exporter.commands.examine import FAILURE, OK, WARNING, Diagnosis
-from exporter.config import Config, Overrides, loading
+from exporter.config import AUTO, Config, Overrides, loading
 from exporter.config.addresses import Address, NotifyUrls
-from exporter.errors import ConfigurationError, ExporterError, Mistakes
+from exporter.config.kubernetes import Kubernetes
+from exporter.errors import ConfigurationError, ExporterError, ImdsError, Mistakes
 from exporter.health import DegradedReason
+from exporter.imds.client import NEWEST_API_VERSION, ImdsClient, asked_again, endpoint_of
+from exporter.kubernetes import desired
+from exporter.model.events import normal_name
 from exporter.model.views import ConfigurationView, TargetView
-from exporter.model.wording import printable
+from exporter.model.vm import VirtualMachine
+from exporter.model.wording import command_line, printable
 from exporter.notifications import planning
+from exporter.state.disk import refuse_unsafe
 from exporter.timefmt import rfc3339
 from exporter.web import webfile
 from exporter.web.api import Status
+
+_IMDS_SECONDS = 5.0
+_REACH = (
+    "check imds.endpoint, allow 169.254.169.254 in firewalls, do not use a proxy, and run a container in the "
+    "host's network"
+)
+_CLOCK_WARNING_SECONDS = 5.0
+_CLOCK_FAILURE_SECONDS = 60.0
+# The state of a VM takes a few hundred kilobytes; a disk with less than this is nearly full.
+_LEAST_FREE_BYTES = 16 * 1024**2
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    FAILURE = "failure"
+
+
+class Diagnosis(msgspec.Struct, frozen=True):
+    level: Level
+    subject: str
+    message: str
+
+
+OK, WARNING, FAILURE = Level
+
+
+def imds(
+    endpoint: str, api_version: str, name: str, status: Status | None, clock: Clock
+) -> Iterator[Diagnosis]:
+    """Examine IMDS; ``api_version`` and ``name`` are configured, the exporter's ``status`` may be unknown."""
+    try:
+        endpoint = endpoint_of(endpoint)
+    except ExporterError as error:
+        yield Diagnosis(FAILURE, "imds", str(error))
+        return
+    # Not scheduledevents: a request for it switches Scheduled Events on.
+    with contextlib.closing(ImdsClient(endpoint, timeout=_IMDS_SECONDS, clock=clock)) as client:
+        vm: VirtualMachine | None = None
+        try:
+            vm = asked_again(client.instance, clock)
+            used = status.api_version if status else api_version
+            yield Diagnosis(OK, "imds", f"{endpoint} answers; {_version(used, known=status is not None)}")
+        except ImdsError as error:
+            yield _unusable(error, status)
+        yield _scheduled_events(status, clock.now())
+        yield _name(name, status, vm)
+        if vm is not None:
+            yield _spot(vm)
+            yield _terminate(vm)
+            yield _pollers(status)
+            yield _clock(client, clock)
+
+
+def _unusable(error: ImdsError, status: Status | None) -> Diagnosis:
+    """Describe a failure with its remedy, which the message of an HTTP status already contains."""
+    if error.status == HTTPStatus.FORBIDDEN and status is not None and status.up:
+        return Diagnosis(WARNING, "imds", f"it answers the exporter, but not this command: {error}")
+    text = str(error) if error.status else f"{error}; it answers on Azure VMs only: {_REACH}"
+    return Diagnosis(FAILURE, "imds", text)
+
+
+def _version(used: str, *, known: bool) -> str:
+    if not known and used == AUTO:
+        return "the exporter will use the newest API version that it knows"
+    spot = "has" if used == NEWEST_API_VERSION else "does not have"
+    return f"API version {used}, which {spot} rebalance recommendations for Spot VMs"
+
+
+def _scheduled_events(status: Status | None, now: datetime) -> Diagnosis:
+    subject = "scheduled events"
+    if status is None:
+        text = "unknown without the exporter, because any other request for them would switch them on"
+        return Diagnosis(WARNING, subject, text)
+    since = rfc3339(status.started) if status.started else "its start"
+    if status.up and status.last_success is not None:
+        ago = terminal.span((now - status.last_success).total_seconds())
+        return Diagnosis(
+            OK, subject, f"switched on; the exporter has polled them since {since}, last success {ago} ago"
+        )
+    if not status.last_error:
+        text = f"the exporter waits for the first response since {since}; Azure takes up to two minutes"
+        return Diagnosis(WARNING, subject, text)
+    last = f"since {rfc3339(status.last_success)}" if status.last_success else "yet"
+    text = f"the exporter has had no valid response {last}: {status.last_error}"
+    return Diagnosis(FAILURE, subject, text if status.last_status else f"{text}; {_REACH}")
+
+
+def _name(configured: str, status: Status | None, vm: VirtualMachine | None) -> Diagnosis:
+    used = configured or (status.instance if status else "") or ""
+    known = vm.name if vm is not None else ""
+    if used and known and normal_name(used) != normal_name(known):
+        text = (
+            f"instance.name is {used}, IMDS returns {known}: events that name {known} count as those of "
+            f"another VM; remove instance.name unless events name {used}"
+        )
+        return Diagnosis(FAILURE, "name", text)
+    if used or known:
+        return Diagnosis(OK, "name", f"{used or known}, from {'instance.name' if configured else 'IMDS'}")
+    text = "unknown: nothing is approved and no hook runs until IMDS returns it; or set instance.name"
+    return Diagnosis(FAILURE, "name", text)
+
+
+def _spot(vm: VirtualMachine) -> Diagnosis:
+    if vm.priority == "Spot":
+        text = "a Spot VM, which Azure can evict (Preempt) with a notice of 30 seconds or less"
+    elif vm.priority:
+        text = f"not a Spot VM (priority {vm.priority}), so there will be no Preempt"
+    else:
+        text = "IMDS does not report whether this is a Spot VM"
+    return Diagnosis(OK, "spot", text)
+
+
+def _terminate(vm: VirtualMachine) -> Diagnosis:
+    """Name the command that shows which events Azure announces only on request; IMDS does not report that."""
+    profile, kind = "scheduledEventsProfile", "vm"
+    if vm.scale_set:
+        profile, kind = f"virtualMachineProfile.{profile}", "vmss"
+    command = command_line(
+        *("az", kind, "show", "--resource-group", vm.resource_group or "GROUP"),
+        *("--name", vm.scale_set or vm.name or "NAME", "--query", f"[{profile},scheduledEventsPolicy]"),
+    )
+    text = (
+        "off unless the VM or its scale set enables them, as are those of OS image upgrades; what users do "
+        "is not announced where scheduledEventsPolicy approves it automatically. IMDS does not report this; "
+        f"check with: {command}"
+    )
+    return Diagnosis(OK, "terminate notifications", text)
+
+
+def _pollers(status: Status | None) -> Diagnosis:
+    """Name the programs of Microsoft that are known to poll as well; IMDS does not list its clients."""
+    text = (
+        "all programs on the VM share five requests to IMDS a second; Microsoft's VmssRuntimeAgent and "
+        "CycleCloud's jetpack poll, too, and jetpack approves every event for which no script is set"
+    )
+    if status is None or status.last_status != HTTPStatus.TOO_MANY_REQUESTS:
+        return Diagnosis(OK, "other pollers", text)
+    return Diagnosis(WARNING, "other pollers", f"IMDS throttles the exporter (429): {text}; stop one of them")
+
+
+def _clock(client: ImdsClient, clock: Clock) -> Diagnosis:
+    try:
+        theirs = asked_again(client.date, clock)
+    except ImdsError:
+        return Diagnosis(
+            WARNING, "clock", "could not be compared with that of IMDS; see the output of timedatectl"
+        )
+    off = (clock.now() - theirs).total_seconds()
+    if abs(off) <= _CLOCK_WARNING_SECONDS:
+        return Diagnosis(OK, "clock", "agrees with that of IMDS")
+    level = FAILURE if abs(off) > _CLOCK_FAILURE_SECONDS else WARNING
+    text = f"{terminal.span(off)} {'ahead of' if off > 0 else 'behind'} that of IMDS"
+    return Diagnosis(level, "clock", f"{text}; times and notice are off by as much: set up NTP or chrony")
+
+
+def state(directory: Path) -> Diagnosis:
+    """Examine the state directory, without creating or writing anything."""
+    present = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    if not present.is_dir():
+        return Diagnosis(FAILURE, "state", f"{present} is not a directory; remove it, or set state.directory")
+    try:
+        # Root asks for a service that runs as the owner of its directory.
+        as_root = sys.platform != "win32" and os.geteuid() == 0
+        refuse_unsafe(directory, present.stat().st_uid if as_root else None)
+    except ConfigurationError as error:
+        return Diagnosis(FAILURE, "state", str(error))
+    if not os.access(present, os.W_OK | os.X_OK):
+        user = "this user"
+        if sys.platform != "win32":
+            user = f"uid {os.geteuid()}, as which this command runs"
+        remedy = "change its owner, or run this as the exporter's user"
+        return Diagnosis(FAILURE, "state", f"{present} cannot be written by {user}; {remedy}")
+    free = shutil.disk_usage(present).free
+    if free < _LEAST_FREE_BYTES:
+        return Diagnosis(WARNING, "state", f"{present} has {free // 1024**2} MiB free; make room")
+    text = "can be written" if present == directory else "does not exist yet and can be created"
+    return Diagnosis(OK, "state", f"{directory} {text}")
+
+
+def kubernetes(settings: Kubernetes, environ: Mapping[str, str]) -> Iterator[Diagnosis]:
+    """Name the commands that remove the marks of a Node that no exporter can remove."""
+    name = settings.node_name(environ)
+    if not name:
+        if settings == Kubernetes() and "KUBERNETES_SERVICE_HOST" not in environ:
+            return
+        text = "no Node is configured; set kubernetes.node or NODE_NAME for its conditions and drain"
+    elif settings.conditions or settings.drain.enabled or Path(settings.service_account, "token").exists():
+        return
+    else:
+        text = f"nothing is wanted of the Node {name}, and there is no service account to change it with"
+    remedy = "if an earlier configuration had it marked, remove that with"
+    yield Diagnosis(OK, "kubernetes", f"{text}; {remedy}: {'; '.join(desired.unmarking(name or 'NAME'))}")
+
+
+def host(address: Address) -> Diagnosis:
+    """Resolve a target's host; `notify-test` is for delivery."""
+    name = _host(address)
+    shown = f"{address.target} ({address.label})"
+    if not name:
+        return Diagnosis(OK, "target", f"{shown} is a valid address; notify-test sends a message to it")
+    try:
+        socket.getaddrinfo(name, None)
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a valid host name"
+        # A proxy resolves the names itself.
+        level = WARNING if urllib.request.getproxies() else FAILURE
+        text = f"{shown}: {name} cannot be resolved: {reason}; check the URL and DNS"
+        return Diagnosis(level, "target", text)
+    return Diagnosis(OK, "target", f"{shown}: {name} resolves; notify-test sends a message to it")
+
+
+def alertmanager(address: Address, clock: Clock) -> Diagnosis:
+    """Ask an Alertmanager for its status, by which nothing is sent."""
+    client = Client(address, clock)
+    shown = f"{address.target} ({client.label})"
+    try:
+        client.look()
+    except AlertmanagerError as error:
+        remedy = "check alertmanager.urls, the credentials and the network"
+        return Diagnosis(FAILURE, "target", f"{shown}: {error}; {remedy}")
+    finally:
+        client.close()
+    return Diagnosis(OK, "target", f"{shown} answers; notify-test posts an alert to it")
+
+
+def _host(address: Address) -> str:
+    """Return the host of a target's URL; "" if that part is a token."""
+    shown = urlsplit(address.label).hostname if "://" in address.label else None
+    if not shown or shown == "...":
+        return ""
+    return dict(parse_qsl(urlsplit(address.url).query)).get("smtp", shown)
+
 
 _SCRAPE_SECONDS = 300.0
 _SCRAPE_REMEDY = "add this VM to Prometheus' scrape_configs, and allow its port in the network security group"
@@ -63,17 +310,17 @@ def findings(
     endpoint, version = settings.imds.endpoint, settings.imds.api_version
     if status and asked.config_file is None and asked.overrides.imds_endpoint is None:
         endpoint = status.endpoint
-    yield from examine.imds(endpoint, version, settings.instance.name, status, clock)
+    yield from imds(endpoint, version, settings.instance.name, status, clock)
     unwritable = f"{DegradedReason.STATE_UNWRITABLE}:"
     if status is None or in_use is None:
         try:
-            yield examine.state(config.state_directory(settings))
+            yield state(config.state_directory(settings))
         except ConfigurationError as error:
             yield Diagnosis(FAILURE, "state", str(error))
     elif not any(problem.startswith(unwritable) for problem in status.problems):
         yield Diagnosis(OK, "state", f"the exporter writes to {in_use.state_directory}")
     if status is None or status.kubernetes is None:
-        yield from examine.kubernetes(settings.kubernetes, os.environ)
+        yield from kubernetes(settings.kubernetes, os.environ)
 
 
 def ask(url: str) -> tuple[Status | None, Sequence[Diagnosis]]:
@@ -152,10 +399,10 @@ def _targets(
             yield _delivery(view, clock.now())
     for address in addresses:
         if address.target not in running or running[address.target].delivers is None:
-            yield examine.host(address)
+            yield host(address)
     for address in alertmanagers:
         if address.target not in running or running[address.target].delivers is None:
-            yield examine.alertmanager(address, clock)
+            yield alertmanager(address, clock)
     if not running and not configured:
         text = (
             "none is configured; for messages, add notifications.targets, alertmanager.urls or --notify URL"

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from exporter.clock import SystemClock
 from exporter.commands import doctor
-from exporter.commands.doctor import Asked
-from exporter.commands.examine import Diagnosis, Level
+from exporter.commands.doctor import Asked, Diagnosis, Level
 from exporter.config import Overrides
 from exporter.config.addresses import NotifyUrls
 from exporter.health import DegradedReason
