@@ -168,6 +168,18 @@ _MOST_BODY_BYTES = 4 * 1024**2  # of the bodies that are being sent
 _MOST_HANDSHAKES = 32  # in progress; each can take some 300 KiB
 
 
+class _Protocol(asyncio.StreamReaderProtocol):
+    """Takes a connection that breaks for one that the client has closed.
+
+    Streams would keep the error in a future that nobody awaits, and log it with a traceback, depending on
+    what the garbage collector finds first.
+    """
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        super().connection_lost(None)
+
+
 class Server:
     """Serves an application on its own thread, from `start` until `stop`.
 
@@ -269,7 +281,7 @@ class Server:
 
     def _open(self, peer: socket.socket) -> None:
         reader = asyncio.StreamReader(MAX_BYTES)
-        protocol = partial(asyncio.StreamReaderProtocol, reader, self._connected)
+        protocol = partial(_Protocol, reader, self._connected)
         opening = self._loop.create_task(self._loop.connect_accepted_socket(protocol, peer))
         self._opening.add(opening)
         opening.add_done_callback(self._opening.discard)
