@@ -56,7 +56,7 @@ def _reap(child: int) -> None:
 
 
 def _write_no_core() -> None:
-    """Have the kernel write no core file of this process and its children: it would contain secrets.
+    """Disable core files of this process and its children, as they would contain secrets.
 
     Hooks may raise the limit for themselves.
     """

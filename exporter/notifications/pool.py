@@ -381,7 +381,9 @@ class _Selected:
         for found, _ in self._selector.select(timeout):
             data, part = os.read(found.fd, _PIECE_BYTES), self._parts[found.fd]
             if not data:
+                # Closing the file frees its number for another stream.
                 self._selector.unregister(found.fileobj)
+                del self._parts[found.fd]
                 yield found.data, b""
             part += data
             if b"\n" in data:

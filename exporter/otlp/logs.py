@@ -1,4 +1,9 @@
-"""Export of log records with OpenTelemetry's SDK; loaded only where they are on."""
+"""Export of log records with OpenTelemetry's SDK; loaded only where they are on.
+
+The modules for logs are documented under names with an underscore, because their interface may still change
+(https://opentelemetry-python.readthedocs.io/en/latest/api/_logs.html). `make test-lowest` tests the lowest
+supported version.
+"""
 
 import sys
 from collections.abc import Sequence

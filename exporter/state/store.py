@@ -180,7 +180,7 @@ class Store:
         self._renew()
 
     def renew_lives(self) -> None:
-        """Let what waits from the beginning of a current life begin anew if that was on another boot."""
+        """Restart the delays of current lives that began on another boot."""
         with self._journal.transaction() as transaction:
             for key, life in self._events.entries.items():
                 begun = renewed(life.begun, self._clock)

@@ -177,7 +177,7 @@ def listing(**fields: Any) -> Then:
 
 
 def after_recording(bench: Bench, monkeypatch: pytest.MonkeyPatch, then: Then) -> None:
-    """Let something happen while the disk records the next approval."""
+    """Call ``then`` while the disk records the next approval."""
     decide = Approvals.decide
 
     def slow(approvals: Approvals, events: Sequence[tuple[Life, str]], at: datetime) -> bool:
@@ -190,7 +190,7 @@ def after_recording(bench: Bench, monkeypatch: pytest.MonkeyPatch, then: Then) -
 
 
 def in_the_rate_limiter(bench: Bench, monkeypatch: pytest.MonkeyPatch, then: Then) -> None:
-    """Let something happen while the next approval waits for the rate limit."""
+    """Call ``then`` while the next approval waits for the rate limit."""
     del monkeypatch
 
     def wait(_: object) -> None:

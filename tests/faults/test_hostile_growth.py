@@ -48,7 +48,7 @@ NAMES = ["".join(letters) for letters in itertools.product(string.ascii_letters,
 
 
 def swinging(number: int) -> list[dict[str, Any]]:
-    """Let each event have many short names for one poll only, so that its change waits to be reported."""
+    """Return events with many short names for one poll only, so that their changes wait to be reported."""
     large = range(4 * (number % 75), 4 * (number % 75) + 4)
     return [
         raw_event(EventId=str(n), Resources=["WestNO_0", *(NAMES * 7 if n in large else [])])
@@ -65,7 +65,7 @@ def renewed(number: int) -> list[dict[str, Any]]:
 
 
 def buried(number: int) -> list[dict[str, Any]]:
-    """Have only the ids of former events listed, behind large new ones."""
+    """Return large new events, followed by only the ids of former ones."""
     new = [raw_event(EventId=f"{number}-{n}", Description="x" * 400) for n in range(MOST_EVENTS)]
     former = ((turn, n) for turn in range(max(number - 15, 0), number) for n in range(MOST_EVENTS))
     return [*new, *({"EventId": f"{turn}-{n}"} for turn, n in former)]
