@@ -23,7 +23,7 @@ from exporter.model.vm import VirtualMachine
 from exporter.otlp import environment, records, spans
 from exporter.otlp.environment import CONSOLE, OTLP
 from exporter.otlp.pusher import Families, Pusher
-from exporter.otlp.worker import ITEMS, REASONS, Exporter, Receiver, Worker, subject
+from exporter.otlp.worker import ITEMS, REASONS, Destination, Exporter, Receiver, Worker, subject
 from exporter.state.jobs import Exports, LogRecords, Spans
 
 log = logging.getLogger(__name__)
@@ -217,30 +217,20 @@ class Tracer:
     def _begin(self, signal: Signal, lane: str, name: str) -> None:
         log.info("export of %s enabled", signal, extra={"to": name})
         receiver: Receiver
+        to = Destination(
+            signal,
+            name,
+            partial(self._exporter, signal, lane),
+            knows_vm=lambda: self._vm() is not None,
+            metrics=self._metrics,
+            health=self._health,
+            clock=self._clock,
+        )
         if signal is Signal.METRICS:
-            receiver = Pusher(
-                name,
-                partial(self._exporter, signal, lane),
-                families=self._families,
-                interval=self._interval,
-                knows_vm=lambda: self._vm() is not None,
-                metrics=self._metrics,
-                health=self._health,
-                clock=self._clock,
-            )
+            receiver = Pusher(to, families=self._families, interval=self._interval)
         else:
-            receiver = Worker(
-                signal,
-                lane,
-                name,
-                partial(self._exporter, signal, lane),
-                queue=self._queues[signal],
-                collect=self._collect_noted if signal is Signal.LOGS else lambda: None,
-                knows_vm=lambda: self._vm() is not None,
-                metrics=self._metrics,
-                health=self._health,
-                clock=self._clock,
-            )
+            collect = self._collect_noted if signal is Signal.LOGS else lambda: None
+            receiver = Worker(to, lane, queue=self._queues[signal], collect=collect)
         is_first = not self._is_on(signal)
         self._receivers = self._receivers | {(signal, lane): receiver}
         if signal is Signal.LOGS and is_first:

@@ -2,9 +2,10 @@
 
 import logging
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -21,7 +22,7 @@ LONGEST_WAIT = timedelta(days=1)
 _BATCH = 512
 # How long to wait for the facts about the VM, which the resource contains.
 FACTS_SECONDS = 5.0
-_LOOK_SECONDS = 0.5
+LOOK_SECONDS = 0.5
 
 _Batch = Sequence[tuple[JobKey, Exported]]
 
@@ -58,71 +59,50 @@ class Exporter(Protocol):
         """Abort an export in progress, and make later ones fail; safe to call from any thread."""
 
 
-class Receiver(Protocol):
-    """A loop that exports one signal to one receiver."""
+class Destination(NamedTuple):
+    """Where one signal goes to, and what that is reported to.
 
-    name: str
-
-    def start(self) -> None: ...
-    def wake(self) -> None:
-        """Export what is new."""
-
-    def begin_stop(self) -> None:
-        """Begin a last attempt to export."""
-
-    def join(self, timeout: float) -> None:
-        """Wait for the end of the last attempt."""
-
-
-class Worker:
-    """Exports the items of one lane to one receiver, which may fail or hang without delaying anything else.
-
-    A failed batch is retried, with back-off, until its items are a day old or displaced by newer ones.
-    ``make_exporter`` is called on the worker's thread, and once more for the last attempt when stopping;
-    ``collect`` before each look at the queue; ``knows_vm`` returns whether the facts about this VM are known.
+    ``make_exporter`` is called on the receiver's thread, and once more for the last attempt when stopping;
+    ``knows_vm`` returns whether the facts about this VM are known.
     """
 
-    def __init__(  # noqa: PLR0913  # it is built in one place, by names
-        self,
-        signal: Signal,
-        lane: str,
-        name: str,
-        make_exporter: Callable[[], Exporter],
-        *,
-        queue: Exports[Any],
-        collect: Callable[[], None],
-        knows_vm: Callable[[], bool],
-        metrics: Metrics,
-        health: Health,
-        clock: Clock,
-    ) -> None:
-        self.name = name
-        self._signal = signal
-        self._lane = lane
-        self._make_exporter = make_exporter
-        self._queue = queue
-        self._collect = collect
-        self._knows_vm = knows_vm
-        self._metrics = metrics
-        self._health = health
-        self._clock = clock
-        self._backoff = Backoff(clock)
+    signal: Signal
+    name: str
+    make_exporter: Callable[[], Exporter]
+    knows_vm: Callable[[], bool]
+    metrics: Metrics
+    health: Health
+    clock: Clock
+
+
+class Receiver(ABC):
+    """A loop that exports to one destination, which may fail or hang without delaying anything else."""
+
+    def __init__(self, to: Destination) -> None:
+        self._signal = to.signal
+        self.name = to.name
+        self._make_exporter = to.make_exporter
+        self._knows_vm = to.knows_vm
+        self._metrics = to.metrics
+        self._health = to.health
+        self._clock = to.clock
+        self._about = subject(to.signal, to.name)
+        self._backoff = Backoff(to.clock)
         self._exporter: Exporter | None = None
-        self._batch_size = _BATCH
-        # Items that failed on their own come after all others, in the order of these times.
-        self._set_aside: dict[JobKey, float] = {}
         self._retry_at = -math.inf
-        self._facts_until = clock.monotonic() + FACTS_SECONDS
+        self._facts_until = to.clock.monotonic() + FACTS_SECONDS
         self._stopping = False
-        self._loop = Loop(subject(signal, name), self.step)
+        self._loop = Loop(self._about, self.step)
 
     def start(self) -> None:
         self._loop.start()
 
     def wake(self) -> None:
+        """Export what is new."""
         self._loop.wake()
 
     def begin_stop(self) -> None:
+        """Begin a last attempt to export."""
         self._stopping = True
         if self._exporter is not None:
             # The SDK may be waiting for its next attempt, for longer than a stop may take.
@@ -130,7 +110,49 @@ class Worker:
         self._loop.wake()
 
     def join(self, timeout: float) -> None:
+        """Wait for the end of the last attempt."""
         self._loop.join(timeout)
+
+    @abstractmethod
+    def step(self) -> float | None:
+        """Export if due; return the seconds until the next attempt, None for not before `wake`."""
+
+    def _waits_for_facts(self, now: float) -> bool:
+        return now < self._facts_until and not self._knows_vm()
+
+    def _new_exporter(self) -> Exporter | None:
+        try:
+            return self._make_exporter()
+        except Exception as error:  # noqa: BLE001  # of any type, for the value of a variable
+            self._report(f"cannot be set up: {error}")
+            return None
+
+    def _report(self, problem: str) -> None:
+        if not self._stopping:
+            self._health.report(REASONS[self._signal], f"{self._about}: {problem}", self._about)
+
+    def _succeeded(self) -> None:
+        self._backoff.succeeded()
+        self._health.clear(REASONS[self._signal], self._about)
+
+
+class Worker(Receiver):
+    """Exports the items of one lane.
+
+    A failed batch is retried, with back-off, until its items are a day old or displaced by newer ones.
+    ``collect`` is called before each look at the queue.
+    """
+
+    def __init__(
+        self, to: Destination, lane: str, *, queue: Exports[Any], collect: Callable[[], None]
+    ) -> None:
+        super().__init__(to)
+        self._lane = lane
+        self._queue = queue
+        self._collect = collect
+        self._batch_size = _BATCH
+        # Items that failed on their own come after all others, in the order of these times.
+        self._set_aside: dict[JobKey, float] = {}
 
     def step(self) -> float | None:
         """Export a batch if due; return the seconds until the next attempt, None if the queue is empty."""
@@ -147,17 +169,10 @@ class Worker:
             return None
         if now < self._retry_at:
             return self._retry_at - now
-        if now < self._facts_until and not self._knows_vm():
-            return _LOOK_SECONDS
+        if self._waits_for_facts(now):
+            return LOOK_SECONDS
         self._export(self._exporter, batch)
         return max(self._retry_at - self._clock.monotonic(), 0.0)
-
-    def _new_exporter(self) -> Exporter | None:
-        try:
-            return self._make_exporter()
-        except Exception as error:  # noqa: BLE001  # of any type, for the value of a variable
-            self._report(f"cannot be set up: {error}")
-            return None
 
     def _export_rest(self) -> None:
         # `stop` has shut down the previous exporter.
@@ -189,8 +204,7 @@ class Worker:
         self._metrics.exported(self._signal, exported)
         self._metrics.dropped(self._signal, removed - exported)
         self._batch_size = min(2 * self._batch_size, _BATCH)
-        self._backoff.succeeded()
-        self._health.clear(REASONS[self._signal], subject(self._signal, self.name))
+        self._succeeded()
         return True
 
     def _divide(self, batch: _Batch, *, refused: bool) -> None:
@@ -226,11 +240,6 @@ class Worker:
         for key in keys:
             self._set_aside.pop(key, None)
         return self._queue.remove(keys)
-
-    def _report(self, problem: str) -> None:
-        if not self._stopping:
-            about = subject(self._signal, self.name)
-            self._health.report(REASONS[self._signal], f"{about}: {problem}", about)
 
 
 def subject(signal: Signal, name: str) -> str:
