@@ -92,7 +92,6 @@ class _Child(msgspec.Struct, eq=False):
     job: _Job | None = None
     template: str = ""
     sending: Sending | None = None
-    sent: tuple[str, ...] = ()
 
 
 class Pool:
@@ -161,7 +160,7 @@ class Pool:
             if (found := self._child_for(job.request)) is not None:
                 self._waiting.remove(job)
                 job.request = self._without_endless(job)
-                found.job, found.template, found.sending, found.sent = job, "", None, ()
+                found.job, found.template, found.sending = job, "", None
                 found.until = time.monotonic() + _PREPARE_SECONDS
                 # If it has ended, the end of its results says so.
                 with contextlib.suppress(OSError):
@@ -207,7 +206,6 @@ class Pool:
         if isinstance(result, Rendering):
             one.template = result.key
         elif isinstance(result, Sent):
-            one.sent += (result.service,)
             self._answer(job.number, result)
         elif isinstance(result, Sending):
             one.sending, one.until = result, time.monotonic() + _SEND_SECONDS
@@ -246,7 +244,6 @@ class Pool:
         )
         if one.sending is not None and isinstance(job.request, Send):
             reason = f"it did not answer within {one.late:g} s" if one.late else f"its answer {why}"
-            services = (*job.request.services, *one.sent)
             self._answer(
                 job.number,
                 Delivery(
@@ -254,7 +251,6 @@ class Pool:
                     reason,
                     Failure.UNANSWERED,
                     count=one.sending.count,
-                    services=services,
                     remarks=job.remarks,
                 ),
             )

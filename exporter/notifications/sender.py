@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 
 import msgspec
+from msgspec.structs import replace
 
 from exporter.clock import Clock
 from exporter.health import DegradedReason, Health
@@ -44,7 +45,7 @@ _PASSED = re.compile(
 class _Asked(msgspec.Struct):
     """A request and its result; ``is_sending`` is whether its message may have been sent.
 
-    ``services`` are those behind the target that have the message since then.
+    ``services`` are those behind the target that have the message.
     """
 
     request: Request
@@ -82,7 +83,8 @@ class SenderProcess:
             if not self._asked:
                 self._heard = self._clock.monotonic()
             self._number += 1
-            self._asked[self._number] = _Asked(request, future)
+            had = request.services if isinstance(request, Send) else ()
+            self._asked[self._number] = _Asked(request, future, services=had)
             self._unwritten.append(self._number)
         self._loop.start()
         self._write()
@@ -201,6 +203,10 @@ class SenderProcess:
                 asked.services += (result.service,)
             elif isinstance(result, Delivery | Checked):
                 self._asked.pop(number, None)
+                if isinstance(result, Delivery) and asked is not None:
+                    # A child that was ended did not say it again.
+                    services = tuple(dict.fromkeys((*result.services, *asked.services)))
+                    result = replace(result, services=services)
         if isinstance(result, Ready):
             self._backoff.succeeded()
             self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, "sender process")
@@ -226,9 +232,7 @@ class SenderProcess:
             self._not_started(f"it ended with status {process.returncode}")
         # Afterwards, so that the log has the cause before its consequences.
         for asked in sending.values():
-            had = asked.request.services if isinstance(asked.request, Send) else ()
-            services = (*had, *asked.services)
-            asked.future.set_result(Delivery(False, _ENDED, Failure.UNANSWERED, services=services))
+            asked.future.set_result(Delivery(False, _ENDED, Failure.UNANSWERED, services=asked.services))
         self._loop.wake()
 
 
