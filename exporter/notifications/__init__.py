@@ -4,7 +4,7 @@ In the exporter, `planning` composes messages by the routes, in the transaction 
 them. A `worker` for each target asks `schedule` for the next message and gives it to `sender`: the exporter's
 side of the sender process, with which it speaks the `protocol`.
 
-That process is `pool`, which forks a `child` for each target. There, `rendering` turns messages into text:
+That process is `pool`, which forks each `child`. There, `rendering` turns messages into text:
 `words` and `facts` in the `styles` of a format, or the user's `templates`, cut by `fitting`. `services` sends
 the text by Apprise, and `failures` explains why that did not work; `webhook` sends events.
 """

@@ -1,4 +1,4 @@
-"""A child of the sender process: it renders and sends the messages of one target, one after the other.
+"""A child of the sender process: it renders and sends messages, one after the other.
 
 The kernel limits the memory and the CPU time that plugins, the user's templates and the answers of receivers
 take. It ends when the sender process closes its standard input, or kills it.

@@ -1,9 +1,10 @@
 """The sender process: it gives each request to a child, and knows why a child ended.
 
 Apprise and Jinja2 are loaded here once. A child is forked from this process, which has one thread, so that it
-starts in milliseconds and shares that memory; on Windows it is a program of its own. It handles the requests
-of one target, one at a time. A child that exceeds a limit of memory or CPU time is ended by the kernel, one
-that takes too long is killed here; all others go on. This process ends with its standard input.
+starts in milliseconds and shares that memory; on Windows it is a program of its own. It handles one request
+at a time, and none after an attempt that failed. A child that exceeds a limit of memory or CPU time is ended
+by the kernel, one that takes too long is killed here; all others go on. This process ends with its standard
+input.
 """
 
 import contextlib
@@ -80,12 +81,11 @@ class _Job(msgspec.Struct):
 class _Child(msgspec.Struct, eq=False):
     """A child, the job that it works on, and how far that is; ``until`` is when it is ended.
 
-    ``lane`` is that of the requests which it handles. An idle one that is ``outdated`` gets no further job.
-    ``late`` is how many seconds the receiver had if it is ended because of that.
+    One that is ``outdated`` gets no further job. ``late`` is how many seconds the receiver had if it is ended
+    because of that.
     """
 
     process: _Process
-    lane: str
     until: float = math.inf
     outdated: bool = False
     late: float = 0.0
@@ -134,6 +134,8 @@ class Pool:
             # The exporter has read its configuration, and Apprise's file, again.
             for one in self._children:
                 one.outdated = True
+                if one.job is None:
+                    self._dismiss(one)
         elif isinstance(request, CheckTemplate):
             # It may have been one odd message.
             self._endless.discard(_template(request, request.key))
@@ -147,7 +149,7 @@ class Pool:
         """Return when each child is ended: the longest sending earlier if other targets wait for room."""
         limits = {one: one.until for one in self._children}
         waiting = {_lane(job.request) for job in self._waiting if not _hangs(job.request)}
-        waiting -= {one.lane for one in self._children}
+        waiting -= {_lane(one.job.request) for one in self._children if one.job is not None}
         room = MOST_CHILDREN - sum(one.job is not None and one.until != math.inf for one in self._children)
         sending = (one for one in self._children if one.job is not None and one.sending is not None)
         for one in sorted(sending, key=lambda one: one.until)[: max(len(waiting) - room, 0)]:
@@ -166,25 +168,21 @@ class Pool:
                 with contextlib.suppress(OSError):
                     found.process.stdin.write(protocol.line(job.number, job.request))
                     found.process.stdin.flush()
-        idle = [one for one in self._children if one.job is None and one.until != math.inf]
-        if self._waiting and len(self._children) >= MOST_CHILDREN and idle:
-            self._dismiss(min(idle, key=lambda one: one.until))
 
     def _child_for(self, request: Request) -> _Child | None:
         """Return an idle child for a request, or start one; None while there is no room."""
-        lane = _lane(request)
-        busy = [one for one in self._children if one.job is not None]
-        if _hangs(request) and sum(_hangs(one.job.request) for one in busy if one.job) >= _MOST_HANGING:
+        busy = [one.job.request for one in self._children if one.job is not None]
+        if _hangs(request) and sum(map(_hangs, busy)) >= _MOST_HANGING:
             return None
         # The more a target has, the more must be left for others.
-        if MOST_CHILDREN - len(busy) <= sum(one.lane == lane for one in busy):
+        if MOST_CHILDREN - len(busy) <= list(map(_lane, busy)).count(_lane(request)):
             return None
         for one in self._children:
-            if one.job is None and one.lane == lane and not one.outdated:
+            if one.job is None and not one.outdated:
                 return one
         if len(self._children) >= MOST_CHILDREN:
             return None
-        found = _Child(_started(forks=self._forks), lane)
+        found = _Child(_started(forks=self._forks))
         self._children.append(found)
         self._streams.add(found, found.process.stdout)
         return found
@@ -215,7 +213,8 @@ class Pool:
             if isinstance(result, Delivery) and job.remarks:
                 result = replace(result, remarks=job.remarks | result.remarks)
             self._answer(job.number, result)
-            if one.outdated:
+            # What a failed attempt has left in memory must not be missing for the next one.
+            if one.outdated or (isinstance(result, Delivery) and not result.delivered):
                 self._dismiss(one)
 
     def _end_late(self) -> None:
@@ -280,7 +279,7 @@ class Pool:
 
 
 def _lane(request: Request) -> str:
-    """Return the target of a message; checks of targets share a lane, and each template has one."""
+    """Return what shares children fairly: the target of a message, targets to check, a template."""
     if isinstance(request, Send):
         return request.address.target
     return "" if isinstance(request, CheckTarget) else repr(_template(request, request.key))
