@@ -2,8 +2,8 @@
 
 Writes a day of a synthetic fleet into Prometheus' own blocks, and asks a real Prometheus every query of the
 dashboards as Grafana does. Series have their real density. Those about VMs reach back as far as the queries
-of a fleet read them, and a day for the VM of the dashboard Instance. Another Prometheus scrapes a fleet
-without events and in two storms, all of it from one target, and evaluates the rules.
+of a fleet read them, and a day for the VM of the dashboard Instance. Others scrape a fleet without events
+and in two storms, all of it from one target, with and without the rules: the difference is what rules cost.
 """
 
 import contextlib
@@ -22,6 +22,7 @@ import yaml
 
 from benchmarks.__main__ import row
 from benchmarks.figure import Figure
+from exporter.health import DegradedReason
 from exporter.model.events import EVENT_TYPES
 from scripts.alerts import RULE_FILES
 from tests.alerts.support import tool
@@ -38,6 +39,11 @@ _SHOWN = 11
 _STORM_VMS = 2
 _EVALUATIONS = 6
 _AIM = {0: 0.03, 1000: 0.5}
+_COUNTERS = (
+    ("notifications", "target", ("delivered", "failed", "expired", "refused")),
+    ("hooks", "hook", ("succeeded", "failed", "timed_out")),
+    ("approvals", "rule", ("approved", "dry_run", "failed", "limited")),
+)
 _NOTICE, _IMPACT = 900, 600
 _STEP = 90
 _COARSE_STEP = 300
@@ -103,13 +109,25 @@ def _event(which: str, over: int, until: int) -> Iterator[Series]:
 
 
 def storm(vms: int, events: int, now: int) -> str:
-    """Return what a fleet exposes with events of two VMs each that are announced or in progress."""
+    """Return what rules read of a fleet with events of two VMs each that are announced or in progress.
+
+    Each exporter has a target, a hook and a rule for approvals.
+    """
     lines: list[tuple[str, float]] = []
     for number in range(vms):
         vm, place = _vm(number)
         lines += [(f"up{{{vm}}}", 1), (f"{_P}up{{{vm}}}", 1)]
         lines.append((f'{_P}build_info{{{vm},version="1"}}', 1))
         lines.append((f'{_P}instance_info{{{vm},instance_name="vm_{number}",{place}}}', 1))
+        lines.append((f"{_P}last_success_timestamp_seconds{{{vm}}}", now))
+        lines.append((f"{_P}config_last_reload_success_timestamp_seconds{{{vm}}}", now - 3600))
+        lines.append((f"{_P}config_last_reload_successful{{{vm}}}", 1))
+        lines.append((f"{_P}unannounced_pauses_total{{{vm}}}", 0))
+        lines += [(f'{_P}degraded{{{vm},reason="{reason}"}}', 0) for reason in DegradedReason]
+        for counter, label, outcomes in _COUNTERS:
+            each = [f'{vm},{label}="it",outcome="{outcome}"' for outcome in outcomes]
+            lines += [(f"{_P}{counter}_total{{{labels}}}", 0) for labels in each]
+        lines.append((f'{_P}notifications_pending{{{vm},target="it"}}', 0))
     for event in range(events):
         started = event % 3 == 0
         for number in range(_STORM_VMS):
@@ -133,9 +151,11 @@ def measure(vms: int) -> Iterator[Figure]:
         with tempfile.TemporaryDirectory() as work, serving(functools.partial(_expose, text)) as fleet:
             scrape: dict[str, Any] = {"job_name": "storm", "honor_labels": True, "scrape_interval": "15s"}
             scrape["static_configs"] = [{"targets": [fleet.url.removeprefix("http://")]}]
+            with _server(Path(work) / "without", {"scrape_configs": [scrape]}) as server:
+                scraping = _evaluations(server, vms, 0)
             configuration = {"rule_files": [str(file) for file in RULE_FILES], "scrape_configs": [scrape]}
-            with _server(Path(work), configuration) as server:
-                yield from _rules(server, vms, events)
+            with _server(Path(work) / "with", configuration) as server:
+                yield from _rules(server, vms, events, scraping)
     with tempfile.TemporaryDirectory() as work, (Path(work) / "day.om").open("w") as file:
         end = int(time.time())
         write(file, vms, end)
@@ -154,6 +174,7 @@ def _expose(text: bytes, connection: Connection, _: Request) -> None:
 @contextlib.contextmanager
 def _server(folder: Path, configuration: dict[str, Any]) -> Iterator[str]:
     """Run a Prometheus with this configuration."""
+    folder.mkdir(exist_ok=True)
     file = folder / "prometheus.yml"
     file.write_text(yaml.safe_dump(configuration))
     flags = (f"--config.file={file}", f"--storage.tsdb.path={folder / 'tsdb'}")
@@ -161,21 +182,23 @@ def _server(folder: Path, configuration: dict[str, Any]) -> Iterator[str]:
         yield server
 
 
-def _rules(server: str, vms: int, events: int) -> Iterator[Figure]:
-    """Measure half a minute of evaluations, one each 5 s, once the fleet was scraped and alerts fire."""
+def _rules(server: str, vms: int, events: int, scraping: float) -> Iterator[Figure]:
+    cpu = _evaluations(server, vms, events) - scraping
+    name = f"{vms} VMs, {events} events, all rules"
+    yield Figure(f"{name}: CPU of Prometheus for each evaluation of 5 s", cpu, "s", _AIM.get(events))
+    unwell = [rule for rule in _all_rules(server) if rule["health"] != "ok"]
+    if unwell:
+        raise RuntimeError(f"rules fail: {unwell[0]['name']}: {unwell[0]['lastError']}")
+
+
+def _evaluations(server: str, vms: int, events: int) -> float:
+    """Return the CPU seconds of 5 s, in half a minute after the fleet was scraped and alerts fire."""
     eventually(lambda: query(server, f"count(azure_scheduled_events_up) == {vms}"))
     eventually(lambda: not events or query(server, "count(ALERTS)"))
     time.sleep(10)
     before = _cpu(server)
     time.sleep(_EVALUATIONS * 5)
-    cpu = (_cpu(server) - before) / _EVALUATIONS
-    name = f"{vms} VMs, {events} events, all rules"
-    yield Figure(
-        f"{name}: CPU of Prometheus for each evaluation, and its share of scrapes", cpu, "s", _AIM.get(events)
-    )
-    unwell = [rule for rule in _all_rules(server) if rule["health"] != "ok"]
-    if unwell:
-        raise RuntimeError(f"rules fail: {unwell[0]['name']}: {unwell[0]['lastError']}")
+    return (_cpu(server) - before) / _EVALUATIONS
 
 
 def _all_rules(server: str) -> list[dict[str, Any]]:

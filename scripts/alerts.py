@@ -23,8 +23,8 @@ PROMTOOL_TESTS = sorted((ALERTS / "tests").glob("*.yml"))
 RUNBOOKS = {file.stem: file.read_text() for file in sorted((ALERTS / "runbooks").iterdir())}
 # Silences and routes of users go by these names.
 NAMES = [
-    *("ScheduledEventPending", "ScheduledEventImminent", "ScheduledEventStarted", "ScheduledEventOverrun"),
-    *("ScheduledEventsConcurrent", "ScheduledEventsMany"),
+    *("ScheduledEventPending", "ScheduledEventImminent", "ScheduledEventStarted", "ScheduledEventsMany"),
+    *("ScheduledEventOverrun", "ScheduledEventsConcurrent"),
     *("ScheduledEventsBlind", "ScheduledEventsPollStale", "ScheduledEventsExporterDown"),
     *("ScheduledEventsNoExporter", "ScheduledEventsDegraded", "ScheduledEventsReloadFailed"),
     *("ScheduledEventsClockSkew", "ScheduledEventNotificationsFailing", "ScheduledEventMessagesLost"),
