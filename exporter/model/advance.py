@@ -294,7 +294,8 @@ class _Walk:
         self._is_full = known.is_full
         self._current = dict(known.current)
         self._past = dict(known.past)
-        self._removed: set[str] = set()
+        # The lives that ended without a transition, each with the one that takes its place.
+        self._replaced: dict[str, str] = {}
         self._touched: dict[str, None] = {}
         self._occurrences: list[Occurrence] = []
 
@@ -325,7 +326,7 @@ class _Walk:
         surplus = _surplus_of(self._past, self._now)
         for key in surplus:
             del self._past[key]
-        forgotten = (*self._removed, *surplus)
+        forgotten = (*self._replaced, *surplus)
         changed = tuple(
             life
             for key in self._touched
@@ -338,13 +339,17 @@ class _Walk:
             tuple(hookable),
             changed,
             forgotten,
+            self._replaced,
             new_incarnation=self._document.incarnation != self._known.incarnation,
         )
 
-    def _begin(self, event: ScheduledEvent, former: Life | None = None, *, retyped: bool = False) -> None:
-        """Start a life, unless the event is over; ``former`` is the previous life of the same event."""
+    def _begin(self, event: ScheduledEvent, former: Life | None = None, *, retyped: bool = False) -> str:
+        """Start a life, unless the event is over, and return its key.
+
+        ``former`` is the previous life of the same event.
+        """
         if event.event_status in _ENDING_STATUSES:
-            return
+            return ""
         life = Life(
             event,
             (event.event_id,) if former is None else former.ids_with(event),
@@ -358,9 +363,10 @@ class _Walk:
             retyped=retyped,
         )
         # An id may look like the key of another life.
-        while (key := life.key) in self._current or key in self._past or key in self._removed:
+        while (key := life.key) in self._current or key in self._past or key in self._known.current:
             life = replace(life, number=life.number + 1)
         self._happen(with_notice(None, life, self._now), phase_of(event))
+        return key
 
     def _continue(self, before: Life, event: ScheduledEvent) -> None:
         """Apply the newest content of an event to its life; this VM may join or leave the event."""
@@ -369,8 +375,7 @@ class _Walk:
         changes_side = affects is not None and affects is not before.target
         # An event that is over cannot be joined.
         if changes_side and (outcome is None or before.target is Affected.SELF):
-            self._leave(before)
-            self._begin(event, before)
+            self._change_side(before, event)
             return
         if event.event_type == UNKNOWN:
             # One that cannot be read is in doubt, and not another plan.
@@ -411,15 +416,16 @@ class _Walk:
         new, old = (severity(phase_of(one), one.event_type).weight for one in (event, told))
         return new > old or not life.retyped or abs(self._now - life.first_seen) >= UPDATE_INTERVAL
 
-    def _leave(self, before: Life) -> None:
-        """End a life because this VM left the event, or, without a transition, because it joined."""
-        del self._current[before.key]
+    def _change_side(self, before: Life, event: ScheduledEvent) -> None:
+        """End a life because this VM left the event, or, without a transition, joined it; begin another."""
         if before.target is Affected.OTHER:
-            self._removed.add(before.key)
+            del self._current[before.key]
+            self._replaced[before.key] = self._begin(event, before)
             return
         # An event that was announced as this VM's only because the name was unknown never happened to it.
         happened = before.affects is not None and before.has(Transition.STARTED)
         self._end(before, Transition.COMPLETED if happened else Transition.CANCELLED)
+        self._begin(event, before)
 
     def _update(self, told: ScheduledEvent, after: Life) -> None:
         """Record an update with all changes since the last one, unless that was less than a minute ago."""

@@ -5,7 +5,7 @@ A life belongs to an event and this VM. It begins when a document lists the even
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -234,6 +234,8 @@ class Effects(msgspec.Struct, frozen=True):
 
     ``hookable`` has the transitions for which hooks are to be queued now: usually all of ``occurrences``,
     none while this VM does not know its name, and those that were deferred meanwhile once it does.
+    ``replaced`` has those of the ``forgotten`` lives that ended without a transition, each with the life that
+    takes its place.
     """
 
     known: WatchState
@@ -241,6 +243,7 @@ class Effects(msgspec.Struct, frozen=True):
     hookable: tuple[Occurrence, ...] = ()
     changed: tuple[Life, ...] = ()
     forgotten: tuple[str, ...] = ()
+    replaced: Mapping[str, str] = {}
     new_incarnation: bool = False
 
     @property

@@ -103,7 +103,7 @@ class Store:
             return
         over = [one.life.key for one in step.occurrences if one.transition in ENDINGS]
         with self._journal.transaction() as transaction:
-            for former, later in self._replaced(step):
+            for former, later in step.replaced.items():
                 self.outbox.inherit(transaction, former, later)
             self.outbox.forget(transaction, step.forgotten)
             self.hook_jobs.forget(transaction, step.forgotten)
@@ -222,13 +222,6 @@ class Store:
     @property
     def _progress(self) -> _Progress:
         return self._watch.entries.get(_PROGRESS, _Progress())
-
-    def _replaced(self, step: Effects) -> Iterator[tuple[str, str]]:
-        """Yield the lives that end without a transition, each with the one that takes its place."""
-        for former in step.forgotten:
-            before = self._events.entries.get(former)
-            if before is not None and before.ended is None:
-                yield from ((former, one.key) for one in step.changed if one.ids[0] == before.ids[0])
 
     def _outdated(self, now: datetime | None) -> Iterator[str]:
         """Yield the lives that `load` leaves out: no step deletes them."""
