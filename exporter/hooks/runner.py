@@ -204,7 +204,7 @@ class HookRunner:
         if job is None or hook is None:
             if job is not None:
                 log.warning("pending hook is no longer configured", extra=_facts(job))
-            self._jobs.finish(key, None, self._clock.now())
+            self._jobs.finish([key], None, self._clock.now())
             return
         attempt = self._jobs.begin(key)
         if not attempt:
@@ -220,7 +220,7 @@ class HookRunner:
             log.warning("hook interrupted; it runs again after the next start", extra=facts)
             return
         now = self._clock.now()
-        self._jobs.finish(key, result.outcome, now, self._tracer.hooked(job, begun, now, result))
+        self._jobs.finish([key], result.outcome, now, self._tracer.hooked(job, begun, now, result))
         self._tracer.wake()
         self._metrics.hook_ended(hook.name, result.outcome, result.seconds)
         succeeded = result.outcome is HookOutcome.SUCCEEDED

@@ -122,11 +122,11 @@ class Plan(msgspec.Struct, frozen=True):
         outage: Outage,
         at: datetime,
         snapshot: Snapshot,
-        opened: Mapping[str, Mapping[str, str]] = {},
+        opened: Collection[str] = (),
     ) -> tuple[WatchMessage, ...]:
-        """Return the messages about an outage of the watch, or its end; ``opened`` is as in `compose`."""
+        """Return the messages about an outage, or its end; ``opened`` is what the outbox says of it."""
         ends = change is WatchChange.RECOVERED
-        unrouted = self._unrouted(opened.get(outage.key, {}), self.watch_targets) if ends else ()
+        unrouted = self._unrouted(opened, self.watch_targets) if ends else ()
         return tuple(
             WatchMessage(
                 target=target,

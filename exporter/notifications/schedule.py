@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from exporter.clock import Clock
 from exporter.model.messages import Backlog, Failure, Severity
-from exporter.state.outbox import Item, Lane
+from exporter.state.jobs import JobKey
+from exporter.state.outbox import Lane, QueuedMessage
 from exporter.work import Backoff
 
 # More queued messages than this are sent as one to a target that was down.
@@ -37,19 +38,24 @@ LONGEST_RETRY_AFTER = 300.0
 _DIGESTS_IN_A_ROW = 3
 
 
-Ids = tuple[tuple[str, int], ...]
-
-
 class Turn(NamedTuple):
-    """The next action: send ``items`` as one message, or decide again in ``delay`` seconds.
+    """The next action: send ``messages`` as one, or decide again in ``delay`` seconds.
 
-    Without items and delay there is nothing to do until something changes. There are several ``items`` in a
-    digest, and if the last of them replaces those before it.
+    Without messages and delay there is nothing to do until something changes. There are several ``messages``
+    in a digest, and if the last of them replaces those before it.
     """
 
-    items: tuple[Item, ...] = ()
-    digest: bool = False
+    messages: tuple[QueuedMessage, ...] = ()
+    is_digest: bool = False
     delay: float | None = None
+
+
+class Attempt(NamedTuple):
+    """Messages that are being sent as one, since ``begun`` on the monotonic clock."""
+
+    messages: Sequence[QueuedMessage]
+    is_digest: bool
+    begun: float
 
 
 class _Hold(NamedTuple):
@@ -58,11 +64,6 @@ class _Hold(NamedTuple):
     failure: Failure
     until: float
     backoff: Backoff
-
-
-class _Attempt(NamedTuple):
-    begun: float
-    digest: bool
 
 
 class Schedule:
@@ -77,7 +78,7 @@ class Schedule:
         self._clock = clock
         self._chance = chance
         self._recovering = recovering
-        self._attempts: dict[Ids, _Attempt] = {}
+        self._attempts: list[Attempt] = []
         # Whether the last attempt delivered a single message.
         self._accepts_singles = False
         # Since when messages have been waiting, without a moment in which none did.
@@ -100,7 +101,7 @@ class Schedule:
         self._ended_outage = False
         self._digests_work = True
         # The digest that failed last, which is retried unchanged.
-        self._digest: Ids = ()
+        self._digest: tuple[JobKey, ...] = ()
 
     @property
     def is_failing(self) -> bool:
@@ -108,14 +109,14 @@ class Schedule:
         return bool(self._holds)
 
     @property
-    def under_way(self) -> frozenset[tuple[str, int]]:
+    def under_way(self) -> frozenset[QueuedMessage]:
         """The messages of attempts in progress."""
-        return frozenset(one for ids in self._attempts for one in ids)
+        return frozenset(one for attempt in self._attempts for one in attempt.messages)
 
     def next(self, lane: Lane, backlog: Backlog) -> Turn:
         """Return the next action for the queued messages."""
         now = self._clock.monotonic()
-        busy = {life for life, _ in self.under_way}
+        busy = {one.life for one in self.under_way}
         self._forget_all_but(lane.lives.keys())
         if self._is_down and (self._attempts or now < self._paused_until):
             return Turn(delay=None if self._attempts else self._paused_until - now)
@@ -129,46 +130,53 @@ class Schedule:
         if now < self._quiet_until:
             return Turn(delay=self._quiet_until - now)
         turn = self._choose(lane, blocked, backlog, late=now - self._waiting_since >= SLOW_SECONDS)
-        wait = self._wait_for_others(turn.items, now)
+        wait = self._wait_for_others(turn.messages, now)
         return turn if wait == 0 else Turn(delay=wait)
 
-    def begun(self, ids: Ids, *, digest: bool) -> None:
+    def begin(self, messages: Sequence[QueuedMessage], *, is_digest: bool) -> Attempt:
         """Record the start of an attempt with the first messages of a turn."""
-        self._attempts[ids] = _Attempt(self._clock.monotonic(), digest)
+        attempt = Attempt(messages, is_digest, self._clock.monotonic())
+        self._attempts.append(attempt)
+        return attempt
 
-    def delivered(self, ids: Ids, count: int) -> None:
-        """Record that an attempt delivered the first messages of its turn."""
-        attempt = self._attempts.pop(ids)
+    def delivered(self, attempt: Attempt, sent: Iterable[QueuedMessage]) -> None:
+        """Record that an attempt delivered its messages, or the first ones."""
+        self._attempts.remove(attempt)
         self.hangs = False
-        self._ended_outage = self._is_down and not attempt.digest
+        self._ended_outage = self._is_down and not attempt.is_digest
         # They failed because the target was down.
         over = {Failure.TARGET, *_UNCERTAIN} if self._is_down else _UNCERTAIN
         for life, hold in self._holds.items():
             if hold.failure in over:
                 self._holds[life] = hold._replace(until=-math.inf)
-        for life, _ in ids[:count]:
-            self._holds.pop(life, None)
+        self.given_up(sent)
         self._failing.clear()
         self._backoff.succeeded()
-        self._accepts_singles = not attempt.digest
+        self._accepts_singles = not attempt.is_digest
 
     def failed(
-        self, ids: Ids, count: int, failure: Failure, retry_after: float = 0.0, *, partly: bool = False
+        self,
+        attempt: Attempt,
+        sent: Sequence[QueuedMessage],
+        failure: Failure,
+        retry_after: float = 0.0,
+        *,
+        partly: bool = False,
     ) -> None:
-        """Record that an attempt with the first messages of its turn failed.
+        """Record that an attempt with its messages, or the first ones, failed.
 
         ``retry_after`` is for how many seconds the target asks to be left alone. If it failed ``partly``,
         as other services behind it took the message, messages about other events go ahead meanwhile.
         """
-        attempt = self._attempts.pop(ids)
+        self._attempts.remove(attempt)
         self.has_failed, self.hangs = True, failure in _UNCERTAIN
         took = self._clock.monotonic() - attempt.begun
         asked = min(retry_after, LONGEST_RETRY_AFTER)
-        lives = {life for life, _ in ids[:count]}
+        lives = {one.life for one in sent}
         # The message that is refused is found among single ones.
-        is_split = attempt.digest and failure is Failure.REFUSED
-        if attempt.digest:
-            self._digest = ids[:count]
+        is_split = attempt.is_digest and failure is Failure.REFUSED
+        if attempt.is_digest:
+            self._digest = tuple(one.key for one in sent)
             if is_split or self._accepts_singles:
                 self._digests_work = False
         self._accepts_singles = False
@@ -183,14 +191,14 @@ class Schedule:
             self._recovering = True
             self._paused_until = self._clock.monotonic() + self._backoff.failed(took)
 
-    def dropped(self, ids: Ids) -> None:
+    def dropped(self, attempt: Attempt) -> None:
         """Record the end of an attempt whose result is not valid for the target's current configuration."""
-        self._attempts.pop(ids)
+        self._attempts.remove(attempt)
 
-    def given_up(self, ids: Iterable[tuple[str, int]]) -> None:
+    def given_up(self, messages: Iterable[QueuedMessage]) -> None:
         """Forget the failures of messages that are not retried."""
-        for life, _ in ids:
-            self._holds.pop(life, None)
+        for one in messages:
+            self._holds.pop(one.life, None)
 
     def reset(self, *, waited: bool) -> None:
         """Start over, because of a reload; ``waited`` is true if messages waited for the target to return."""
@@ -206,15 +214,15 @@ class Schedule:
         """Return when an event may be tried again; while the target is down, its pause decides."""
         return -math.inf if self._is_down and hold.failure is Failure.TARGET else hold.until
 
-    def _wait_for_others(self, items: Sequence[Item], now: float) -> float | None:
+    def _wait_for_others(self, messages: Sequence[QueuedMessage], now: float) -> float | None:
         """Return the seconds until a parallel attempt may start; None until one in progress ends."""
         if not self._attempts:
             return 0
-        is_critical = any(item.severity is Severity.CRITICAL for item in items)
+        is_critical = any(one.severity is Severity.CRITICAL for one in messages)
         most = MOST_ATTEMPTS_CRITICAL if is_critical else MOST_ATTEMPTS
         if len(self._attempts) >= most:
             return None
-        newest = max(attempt.begun for attempt in self._attempts.values())
+        newest = max(attempt.begun for attempt in self._attempts)
         return max(newest + SLOW_SECONDS - now, 0)
 
     def _choose(self, lane: Lane, blocked: set[str], backlog: Backlog, *, late: bool) -> Turn:
@@ -226,26 +234,27 @@ class Schedule:
             if self._is_time_for_digest(free):
                 again = self._again(lane, held)
                 graded = (life for lives in lane.ranked.values() for life in lives if life not in held)
-                return Turn(again or lane.items(graded, MOST_IN_DIGEST), digest=True)
+                return Turn(again or lane.first(graded, MOST_IN_DIGEST), is_digest=True)
         if self._recovering or self._holds or late:
             life = self._first(lane, blocked, backlog)
         else:
-            life = next(life for life in lane.queue.values() if life not in blocked)
-        items = tuple(lane.lives[life].values())
+            life = next(key.life for key in lane.queue if key.life not in blocked)
+        messages = tuple(lane.lives[life].values())
         waited = self._recovering or life in self._holds
-        return Turn(items if backlog is Backlog.LAST and waited else items[:1])
+        return Turn(messages if backlog is Backlog.LAST and waited else messages[:1])
 
-    def _again(self, lane: Lane, blocked: Collection[str]) -> tuple[Item, ...]:
+    def _again(self, lane: Lane, blocked: Collection[str]) -> tuple[QueuedMessage, ...]:
         """Return the digest that failed last, if all of it still waits."""
-        found = [lane.lives.get(life, {}).get(number) for life, number in self._digest if life not in blocked]
-        items = tuple(item for item in found if item is not None)
-        return items if len(items) == len(self._digest) else ()
+        found = tuple(
+            lane.queue[key] for key in self._digest if key in lane.queue and key.life not in blocked
+        )
+        return found if len(found) == len(self._digest) else ()
 
     def _first(self, lane: Lane, blocked: Collection[str], backlog: Backlog) -> str:
         """Return the gravest event, or, while the target is down, that with the fewest failures."""
         ranked: Iterable[Iterable[str]] = lane.ranked.values()
         if backlog is Backlog.LAST:
-            last = {life: next(reversed(items.values())) for life, items in lane.lives.items()}
+            last = {life: next(reversed(messages.values())) for life, messages in lane.lives.items()}
             ranked = [[life for life in last if last[life].severity is one] for one in lane.ranked]
         held: list[str] = []
         for lives in ranked:

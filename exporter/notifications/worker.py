@@ -19,7 +19,7 @@ from exporter.model.messages import AnyMessage, Delivery, Failure, Message, Outc
 from exporter.model.views import NO_APPROVAL, ApprovalView, TargetView
 from exporter.notifications.planning import Plan
 from exporter.notifications.protocol import Checked
-from exporter.notifications.schedule import MOST_ATTEMPTS_FOR_ONE, Ids, Schedule, Turn
+from exporter.notifications.schedule import MOST_ATTEMPTS_FOR_ONE, Attempt, Schedule, Turn
 from exporter.notifications.sender import SenderProcess
 from exporter.otlp import Tracer
 from exporter.state.outbox import Outbox, QueuedMessage
@@ -34,18 +34,6 @@ _IDLE_SECONDS = 60.0
 _ERROR_SECONDS = 20.0
 # Failures after which nobody knows whether the message arrived, or it never will: their number is limited.
 _LIMITED = (Failure.REFUSED, Failure.UNANSWERED)
-
-
-class SendAttempt(NamedTuple):
-    """An attempt: its messages, and the plan by which they are sent."""
-
-    entries: Sequence[QueuedMessage]
-    digest: bool
-    plan: Plan
-
-    @property
-    def ids(self) -> Ids:
-        return tuple(entry.id for entry in self.entries)
 
 
 class WorkerDependencies(NamedTuple):
@@ -71,7 +59,8 @@ class Worker:
         # Messages queued before the start are late: the target, or the exporter, was down.
         is_late = bool(self._outbox.counts().get(target))
         self._schedule = Schedule(self._clock, recovering=is_late)
-        self._attempts: dict[Future[Delivery | Checked], SendAttempt] = {}
+        # Those in progress, each with the plan by which it was begun.
+        self._attempts: dict[Future[Delivery | Checked], tuple[Attempt, Plan]] = {}
         self._remarked: set[str] = set()
         self._started = self._clock.monotonic()
         self.view = TargetView(target)
@@ -116,7 +105,7 @@ class Worker:
             return _IDLE_SECONDS
         with self._outbox.lock:
             turn = self._schedule.next(self._outbox.lane(self.target), backlog)
-        if turn.items:
+        if turn.messages:
             self._begin(turn)
             return 0.0
         return _IDLE_SECONDS if turn.delay is None else min(turn.delay, _IDLE_SECONDS)
@@ -131,43 +120,39 @@ class Worker:
             self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, self.target)
 
     def _begin(self, turn: Turn) -> None:
-        plan, entries = self._plan_in_use, self._outbox.find(self.target, [item.id for item in turn.items])
-        lost = [entry for entry in entries if entry.message is None]
-        if lost or not entries:
-            # What is not found was dropped since the turn was decided, to make room for newer ones.
+        plan, queued = self._plan_in_use, turn.messages
+        if lost := [one for one in queued if one.message is None]:
             self._give_up(lost, Outcome.EXPIRED)
             return
-        if unneeded := self._unneeded(entries):
-            self._outbox.finish(self.target, unneeded, self._clock.now())
+        if unneeded := self._unneeded(queued):
+            self._outbox.finish([one.key for one in unneeded], None, self._clock.now())
             return
-        if turn.digest:
+        if turn.is_digest:
             # What only some of the services have waits for a digest of its own.
-            had = {one.key for one in entries if one.services}
-            entries = _within([one for one in entries if one.key not in had] or entries)
-        attempt = SendAttempt(entries, turn.digest, plan)
-        self._schedule.begun(attempt.ids, digest=turn.digest)
-        messages = [self._as_of_now(entry.message) for entry in entries if entry.message]
+            had = {one.life for one in queued if one.record.services}
+            queued = _within(tuple(one for one in queued if one.life not in had) or queued)
+        attempt = self._schedule.begin(queued, is_digest=turn.is_digest)
+        messages = [self._as_of_now(one.message) for one in queued if one.message]
         message = messages[-1]
         # A digest belongs to several traces, and a message about the watch to none.
-        traced = message if isinstance(message, Message) and not turn.digest else None
+        traced = message if isinstance(message, Message) and not turn.is_digest else None
         request = replace(
             plan.request(self.target, messages, self._clock.now()),
-            is_digest=turn.digest,
+            is_digest=turn.is_digest,
             failed=self._schedule.has_failed,
             hangs=self._schedule.hangs,
             traceparent=self._tracer.traceparent(traced) if traced else "",
-            services=tuple(set.intersection(*(set(entry.services) for entry in entries))),
+            services=tuple(set.intersection(*(set(one.record.services) for one in queued))),
         )
         future = self._sender.ask(request)
-        self._attempts[future] = attempt
+        self._attempts[future] = attempt, plan
         future.add_done_callback(lambda _: self._loop.wake())
 
-    def _unneeded(self, entries: Sequence[QueuedMessage]) -> list[QueuedMessage]:
+    def _unneeded(self, queued: Iterable[QueuedMessage]) -> list[QueuedMessage]:
         """Return the messages that only close an incident, if the target has none open."""
-        found = [entry for entry in entries if entry.message and entry.message.only_closes]
-        opened = self._outbox.opened({entry.key for entry in found}) if found else {}
+        found = [one for one in queued if one.message and one.message.only_closes]
         may_close = self._plan_in_use.may_know_incidents(self.target)
-        return [entry for entry in found if not may_close or self.target not in opened[entry.key]]
+        return [one for one in found if not may_close or self.target not in self._outbox.opened(one.life)]
 
     def _as_of_now(self, message: AnyMessage) -> AnyMessage:
         message, life = self._outbox.as_of_now(message), self._outbox.life(message)
@@ -179,28 +164,28 @@ class Worker:
         for future in [future for future in self._attempts if future.done()]:
             found = future.result()
             delivery = found if isinstance(found, Delivery) else Delivery(False)
-            self._settle(self._attempts.pop(future), delivery)
+            self._settle(*self._attempts.pop(future), delivery)
 
-    def _settle(self, attempt: SendAttempt, delivery: Delivery) -> None:
-        ids = attempt.ids
+    def _settle(self, attempt: Attempt, plan: Plan, delivery: Delivery) -> None:
         # A digest contains as many of the first messages as there is room for.
-        count = delivery.count if attempt.digest else len(ids)
-        attempt = attempt._replace(entries=attempt.entries[:count])
-        self._remark(attempt, delivery)
+        sent = attempt.messages[: delivery.count] if attempt.is_digest else attempt.messages
+        self._remark(sent, delivery)
         if delivery.delivered:
-            self._schedule.delivered(ids, count)
-            self._succeeded(attempt, skipped=delivery.skipped)
+            self._schedule.delivered(attempt, sent)
+            self._succeeded(sent, skipped=delivery.skipped)
             return
         self._counts.failed(self.target)
-        if attempt.plan.address(self.target) == self._plan.address(self.target):
-            self._outbox.note_attempt(self.target, attempt.entries, 0, delivery.services)
-        if self._is_outdated(attempt.plan) or self._loop.stopping:
-            self._schedule.dropped(ids)
+        if plan.address(self.target) == self._plan.address(self.target):
+            self._outbox.record_attempt(sent, 0, delivery.services)
+        if self._is_outdated(plan) or self._loop.stopping:
+            self._schedule.dropped(attempt)
             return
         retry_after, partly = delivery.retry_after or 0.0, bool(delivery.services)
-        self._schedule.failed(ids, count, delivery.failure, retry_after, partly=partly)
-        self._failed(attempt, delivery)
-        self._expire(attempt.plan.retry_for)
+        self._schedule.failed(attempt, sent, delivery.failure, retry_after, partly=partly)
+        # A refused digest is split: the target may reject only one of its messages.
+        is_split = attempt.is_digest and delivery.failure is Failure.REFUSED
+        self._failed(() if is_split else sent, plan, delivery)
+        self._expire(plan.retry_for)
 
     def _is_outdated(self, plan: Plan) -> bool:
         """Return whether a failure by this plan says nothing about the next attempt."""
@@ -208,43 +193,42 @@ class Worker:
         same_texts = plan.templates.get(self.target) == new.templates.get(self.target)
         return not same_texts or plan.address(self.target) != new.address(self.target)
 
-    def _remark(self, attempt: SendAttempt, delivery: Delivery) -> None:
+    def _remark(self, sent: Sequence[QueuedMessage], delivery: Delivery) -> None:
         """Log, once for each of the user's templates, that it failed."""
         for key, reason in delivery.remarks.items():
             if key not in self._remarked:
                 self._remarked.add(key)
-                facts = {"key": f"templates.{key}", "reason": reason} | _facts(attempt.entries[-1])
+                facts = {"key": f"templates.{key}", "reason": reason} | _facts(sent[-1])
                 log.warning("template failed; the default text is used", extra=facts)
 
-    def _succeeded(self, attempt: SendAttempt, *, skipped: bool) -> None:
+    def _succeeded(self, sent: Sequence[QueuedMessage], *, skipped: bool) -> None:
         now = self._clock.now()
         if skipped:
-            last = attempt.entries[-1:]
+            last = sent[-1:]
             # Where the last one opens no incident, one before it may, unless the incident is over.
             is_over = any(one.message and one.message.resolves for one in last)
-            self._outbox.finish(self.target, attempt.entries if is_over else last, now)
+            self._outbox.finish([one.key for one in (sent if is_over else last)], None, now)
             return
-        self._finish(attempt.entries, now, Outcome.DELIVERED)
+        self._finish(sent, now, Outcome.DELIVERED)
         self.view = replace(self.view, delivers=True, last_delivery=now)
-        delays = [max((now - one.message.at).total_seconds(), 0.0) for one in attempt.entries if one.message]
+        delays = [max((now - one.message.at).total_seconds(), 0.0) for one in sent if one.message]
         self._counts.delivered(self.target, delays)
         if not self._schedule.is_failing:
             self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, self.target)
-        for entry, delay in zip(attempt.entries, delays, strict=True):
-            log.info("notified", extra=_facts(entry) | {"delay_seconds": delay})
+        for one, delay in zip(sent, delays, strict=True):
+            log.info("notified", extra=_facts(one) | {"delay_seconds": delay})
 
-    def _failed(self, attempt: SendAttempt, delivery: Delivery) -> None:
+    def _failed(self, sent: Sequence[QueuedMessage], plan: Plan, delivery: Delivery) -> None:
         """Report a failed attempt, and give up messages that were refused or unanswered too often."""
         now, reason = self._clock.now(), delivery.reason
         self.view = replace(self.view, delivers=False, last_failure=now, last_error=reason)
-        problem = f"target {self.target} ({attempt.plan.addresses[self.target].label}): {reason}"
+        problem = f"target {self.target} ({plan.addresses[self.target].label}): {reason}"
         is_refused = delivery.failure is Failure.REFUSED
         lost: list[QueuedMessage] = []
-        # A refused digest is split: the target may reject only one of its messages.
-        if delivery.failure in _LIMITED and not (is_refused and attempt.digest):
-            tried = attempt.entries[-1:] if is_refused else attempt.entries
-            lost = [one for one in tried if one.attempts + 1 >= MOST_ATTEMPTS_FOR_ONE]
-            self._outbox.note_attempt(self.target, tried, 1)
+        if delivery.failure in _LIMITED:
+            tried = sent[-1:] if is_refused else sent
+            self._outbox.record_attempt(tried, 1)
+            lost = [one for one in tried if one.record.attempts >= MOST_ATTEMPTS_FOR_ONE]
         if lost:
             problem += f"; {len(lost)} given up after {MOST_ATTEMPTS_FOR_ONE} attempts"
         self._health.report(DegradedReason.NOTIFICATIONS_FAILING, problem, self.target)
@@ -254,32 +238,30 @@ class Worker:
         """Drop messages that have waited too long; steps of the wall clock do not count."""
         under_way = self._schedule.under_way
         with self._outbox.lock:
-            lane = self._outbox.lane(self.target)
-            waiting = [item.id for items in lane.lives.values() for item in items.values()]
-        found = self._outbox.find(self.target, [one for one in waiting if one not in under_way])
-        self._give_up([one for one in found if self._waited(one) > retry_for], Outcome.EXPIRED)
+            waiting = [one for one in self._outbox.lane(self.target).queue.values() if one not in under_way]
+        self._give_up([one for one in waiting if self._waited(one) > retry_for], Outcome.EXPIRED)
 
-    def _waited(self, entry: QueuedMessage) -> float:
+    def _waited(self, queued: QueuedMessage) -> float:
         """Return for how many seconds a message has certainly waited: at least since this process began."""
-        age = seconds_since(entry.queued, self._clock)
+        age = seconds_since(queued.record.queued, self._clock)
         return self._clock.monotonic() - self._started if age is None else age
 
-    def _give_up(self, entries: Sequence[QueuedMessage], outcome: Outcome, reason: str = "too old") -> None:
-        if not entries:
+    def _give_up(self, queued: Sequence[QueuedMessage], outcome: Outcome, reason: str = "too old") -> None:
+        if not queued:
             return
-        self._finish(entries, self._clock.now(), outcome)
-        self._schedule.given_up(entry.id for entry in entries)
-        self._counts.given_up(self.target, outcome, len(entries))
-        for entry in entries:
-            facts = _facts(entry) | {"outcome": outcome.value, "reason": reason}
-            if entry.message is not None:
-                facts |= {"at": entry.message.at, "instance": entry.message.instance}
-            log.warning("message given up", extra={"target": self.target, "event_id": entry.key} | facts)
+        self._finish(queued, self._clock.now(), outcome)
+        self._schedule.given_up(queued)
+        self._counts.given_up(self.target, outcome, len(queued))
+        for one in queued:
+            facts = _facts(one) | {"outcome": outcome.value, "reason": reason}
+            if one.message is not None:
+                facts |= {"at": one.message.at, "instance": one.message.instance}
+            log.warning("message given up", extra={"target": self.target, "event_id": one.life} | facts)
 
-    def _finish(self, entries: Iterable[QueuedMessage], at: datetime, outcome: Outcome) -> None:
-        messages = [entry.message for entry in entries if isinstance(entry.message, Message)]
+    def _finish(self, queued: Sequence[QueuedMessage], at: datetime, outcome: Outcome) -> None:
+        messages = [one.message for one in queued if isinstance(one.message, Message)]
         spans = [span for message in messages for span in self._tracer.notified(message, at, outcome)]
-        self._outbox.finish(self.target, list(entries), at, outcome=outcome, spans=spans)
+        self._outbox.finish([one.key for one in queued], outcome, at, spans)
         self._tracer.wake()
 
     def _report_error(self, error: Exception) -> float:
@@ -289,19 +271,19 @@ class Worker:
         return _ERROR_SECONDS
 
 
-def _within(entries: list[QueuedMessage]) -> list[QueuedMessage]:
+def _within(queued: tuple[QueuedMessage, ...]) -> tuple[QueuedMessage, ...]:
     """Return the first messages, at least one, whose texts together are not too long for a digest."""
     length = 0
-    for number, entry in enumerate(entries):
-        if isinstance(entry.message, Message):
-            length += len(entry.message.event.description) + sum(map(len, entry.message.event.resources))
+    for number, one in enumerate(queued):
+        if isinstance(one.message, Message):
+            length += len(one.message.event.description) + sum(map(len, one.message.event.resources))
         if number and length > _MOST_DIGEST_CHARACTERS:
-            return entries[:number]
-    return entries
+            return queued[:number]
+    return queued
 
 
-def _facts(entry: QueuedMessage) -> dict[str, object]:
-    message = entry.message
+def _facts(queued: QueuedMessage) -> dict[str, object]:
+    message = queued.message
     if message is None:
         return {}
     facts: dict[str, object] = {"target": message.target, "transition": message.transition.value}

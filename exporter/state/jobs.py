@@ -261,11 +261,28 @@ class Jobs(Queue[W]):
 
     def __init__(self, journal: Journal, kind: str, record_type: type[Record[W]], spans: Spans) -> None:
         super().__init__(journal, kind, record_type)
+        # By life: they are looked up for each event in turn, and there may be thousands of both.
+        self._by_life: dict[str, dict[JobKey, Record[W]]] = {}
         self._spans = spans
         self._dropped: Counter[str] = Counter()
-        self._ended: queue.SimpleQueue[tuple[Iterable[JobKey], str | None, datetime, Sequence[Span]]] = (
+        self._ended: queue.SimpleQueue[tuple[Sequence[JobKey], str | None, datetime, Sequence[Span]]] = (
             queue.SimpleQueue()
         )
+
+    def apply(self, key: JobKey, value: Record[W] | None) -> None:
+        super().apply(key, value)
+        jobs = self._by_life.setdefault(key.life, {})
+        if value is not None:
+            jobs[key] = value
+        else:
+            jobs.pop(key, None)
+        if not jobs:
+            del self._by_life[key.life]
+
+    def of(self, life: str) -> list[tuple[JobKey, Record[W]]]:
+        """Return the jobs of a life, oldest first."""
+        with self.lock:
+            return list(self._by_life.get(life, {}).items())
 
     def take_dropped(self) -> dict[str, int]:
         """Return how many jobs were dropped for lack of room since the last call, by target or hook."""
@@ -274,10 +291,10 @@ class Jobs(Queue[W]):
 
     def forget(self, transaction: Transaction, lives: Iterable[str]) -> None:
         """Delete the records of done jobs for lives that are forgotten."""
-        gone = frozenset(lives)
-        for key, record in self.entries.items() if gone else ():
-            if record.done is not None and key.life in gone:
-                transaction.delete(self, key)
+        for life in lives:
+            for key, record in self.of(life):
+                if record.done is not None:
+                    transaction.delete(self, key)
 
     def _queue(
         self, transaction: Transaction, jobs: Iterable[tuple[JobKey, Record[W]]], now: datetime
@@ -299,12 +316,13 @@ class Jobs(Queue[W]):
         dropped += [key for key, _ in added[:left_out]]
         self._dropped.update(key.name or key.lane for key in dropped)
 
-    def _finish(
-        self, keys: Iterable[JobKey], outcome: str | None, at: datetime, spans: Sequence[Span]
+    def finish(
+        self, keys: Sequence[JobKey], outcome: str | None, at: datetime, spans: Sequence[Span] = ()
     ) -> None:
         """Record that jobs are done, with their spans, before this returns.
 
-        What several threads have to record while the disk is busy is written in one transaction.
+        Without an outcome there was nothing to do. What several threads have to record while the disk is busy
+        is written in one transaction.
         """
         self._ended.put((keys, outcome, at, spans))
         with self._journal.transaction() as transaction:
@@ -327,18 +345,6 @@ class HookJobs(Jobs[Job]):
 
     def __init__(self, journal: Journal, spans: Spans) -> None:
         super().__init__(journal, "hook", Record[Job], spans)
-        # By life: approvals look up the runs of each event in turn, and there may be thousands of both.
-        self._runs: dict[str, dict[JobKey, Record[Job]]] = {}
-
-    def apply(self, key: JobKey, value: Record[Job] | None) -> None:
-        super().apply(key, value)
-        runs = self._runs.setdefault(key.life, {})
-        if value is not None:
-            runs[key] = value
-        else:
-            runs.pop(key, None)
-        if not runs:
-            del self._runs[key.life]
 
     def add(self, transaction: Transaction, jobs: Sequence[Job]) -> None:
         """Add unknown jobs; one for an update replaces one of the same hook that has not started."""
@@ -387,12 +393,6 @@ class HookJobs(Jobs[Job]):
             if record is not None and record.done is None:
                 transaction.put(self, key, replace(record, process=process))
 
-    def finish(
-        self, key: JobKey, outcome: HookOutcome | None, at: datetime, spans: Sequence[Span] = ()
-    ) -> None:
-        """Record that a job ended; without an outcome, that it will not run."""
-        self._finish([key], outcome, at, spans)
-
     def note(self, key: JobKey, outcome: HookOutcome, at: datetime, spans: Sequence[Span] = ()) -> None:
         """Record the end of a run that was not queued."""
         with self._journal.transaction() as transaction:
@@ -402,7 +402,7 @@ class HookJobs(Jobs[Job]):
     def withdraw(self, lives: Iterable[str], hook: str) -> None:
         """Forget the runs of a hook for these lives, because what they did was undone."""
         with self._journal.transaction() as transaction:
-            for key in [key for life in lives for key in self._runs.get(life, {}) if key.name == hook]:
+            for key in [key for life in lives for key, _ in self.of(life) if key.name == hook]:
                 transaction.delete(self, key)
 
     def results(self, life: str, but: Container[int] = ()) -> dict[str, HookOutcome | None]:
@@ -411,11 +411,11 @@ class HookJobs(Jobs[Job]):
         Runs for the transitions with the numbers ``but`` are left out, and those that were dropped because
         the hook was not configured.
         """
-        with self.lock:
-            runs = list(self._runs.get(life, {}).items())
-        found = [run for run in runs if run[0].sequence not in but and (run[1].outcome or not run[1].done)]
-        found.sort(key=lambda run: run[0].sequence)
-        return {key.name: HookOutcome(record.outcome) if record.outcome else None for key, record in found}
+        return {
+            key.name: HookOutcome(record.outcome) if record.outcome else None
+            for key, record in sorted(self.of(life), key=lambda run: run[0].sequence)
+            if key.sequence not in but and (record.outcome or not record.done)
+        }
 
     def failures(self) -> list[WorkerReport]:
         return [
@@ -425,7 +425,7 @@ class HookJobs(Jobs[Job]):
         ]
 
     def _not_begun(self, life: str) -> Iterator[tuple[JobKey, Record[Job]]]:
-        for key, record in self._runs.get(life, {}).items():
+        for key, record in self.of(life):
             if record.done is None and not record.attempts:
                 yield key, record
 

@@ -1,14 +1,13 @@
 """The messages that wait for their targets, in an order that nobody has to read them all for."""
 
 import itertools
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
-from exporter.clock import Clock, Moment, moment
-from exporter.model.jobs import Span
+from exporter.clock import Clock, moment
 from exporter.model.lifecycle import Life
 from exporter.model.messages import AnyMessage, Message, Outcome, Severity
 from exporter.state.jobs import JobKey, Jobs, Record, Spans
@@ -18,63 +17,77 @@ from exporter.state.journal import Journal, Table, Transaction
 INHERITED = 0
 
 
-class Item(NamedTuple):
-    """A queued message: its event's life, its number in that life, its severity, its place in the queue."""
+class QueuedMessage(msgspec.Struct, eq=False):
+    """A message that waits for its target; the outbox, the schedule and the worker share it."""
 
-    life: str
-    sequence: int
+    key: JobKey
+    # Replaced when it changes; the last one stays when the message has left the queue.
+    record: Record[AnyMessage]
     severity: Severity
+    # Its number in the order of the queue.
     place: int
 
     @property
-    def id(self) -> tuple[str, int]:
-        return self.life, self.sequence
+    def message(self) -> AnyMessage | None:
+        """The message, None if it cannot be decoded."""
+        return self.record.work
+
+    @property
+    def life(self) -> str:
+        """The key of its event's life, or of the outage."""
+        return self.key.life
 
 
 class Lane:
-    """The queued messages of one target.
-
-    ``lives`` has those of each event in their order. ``queue`` has the event of each message, in the order of
-    the queue, by place. ``ranked`` has the events by the severity of their next message, the gravest first.
-    ``behind`` has the lives of events with an earlier life in the lane, whose messages come before theirs.
-    """
+    """The queued messages of one target."""
 
     def __init__(self) -> None:
-        self.lives: dict[str, dict[int, Item]] = {}
-        self.queue: dict[int, str] = {}
+        # In the order of the queue.
+        self.queue: dict[JobKey, QueuedMessage] = {}
+        # Those of each life, by number, in their order.
+        self.lives: dict[str, dict[int, QueuedMessage]] = {}
+        # The lives by the severity of their next message, the gravest first.
         self.ranked: dict[Severity, dict[str, None]] = {severity: {} for severity in reversed(Severity)}
+        # The lives of events with an earlier life in the lane, whose messages come before theirs.
         self.behind: dict[str, None] = {}
-        self._places = 0
+        self._places = itertools.count()
+        # The lives of each event, in their order.
         self._of_event: dict[str, dict[str, None]] = {}
 
-    def put(self, life: str, sequence: int, severity: Severity) -> None:
+    def put(self, key: JobKey, record: Record[AnyMessage]) -> None:
+        """Add a message, or the newest record of one that is there."""
+        if key in self.queue:
+            self.queue[key].record = record
+            return
+        life = key.life
         if life not in self.lives:
             lives = self._of_event.setdefault(_event(life), {})
             self.behind |= dict.fromkeys([life] if lives else [])
             lives[life] = None
-        items = self.lives.setdefault(life, {})
-        if sequence not in items:
-            self._places += 1
-            items[sequence] = Item(life, sequence, severity, self._places)
-            self.queue[self._places] = life
-            self._rank(life, add=True)
+        # One that cannot be decoded is given up at its turn.
+        severity = record.work.severity if record.work else Severity.CRITICAL
+        queued = QueuedMessage(key, record, severity, next(self._places))
+        self.queue[key] = self.lives.setdefault(life, {})[key.sequence] = queued
+        self._rank(life, add=True)
 
-    def remove(self, life: str, sequence: int) -> None:
+    def remove(self, key: JobKey) -> None:
         """Remove a message, if it is there; of those as grave, the event's next one is ranked last."""
-        items = self.lives.get(life, {})
-        if sequence in items:
-            self._rank(life, add=False)
-            del self.queue[items[sequence].place], items[sequence], self.lives[life]
-            if items:
-                self.lives[life] = items
-                self._rank(life, add=True)
-            else:
-                self._forget(life)
+        if self.queue.pop(key, None) is None:
+            return
+        life = key.life
+        self._rank(life, add=False)
+        messages = self.lives.pop(life)
+        del messages[key.sequence]
+        if messages:
+            self.lives[life] = messages
+            self._rank(life, add=True)
+        else:
+            self._forget(life)
 
-    def items(self, lives: Iterable[str], most: int) -> tuple[Item, ...]:
-        """Return messages of some events, at most so many, in the order of the queue."""
+    def first(self, lives: Iterable[str], most: int) -> tuple[QueuedMessage, ...]:
+        """Return messages of some lives, at most so many, in the order of the queue."""
         found = itertools.chain.from_iterable(self.lives[life].values() for life in lives)
-        return tuple(sorted(itertools.islice(found, most), key=lambda item: item.place))
+        return tuple(sorted(itertools.islice(found, most), key=lambda one: one.place))
 
     def _forget(self, life: str) -> None:
         """Forget a life without messages: the next one of its event has its turn."""
@@ -101,26 +114,6 @@ def _event(life: str) -> str:
     return event if mark and number.isdigit() else life
 
 
-class QueuedMessage(NamedTuple):
-    """A queued message, with its identity in the outbox; ``message`` is None if it cannot be decoded.
-
-    ``attempts`` counts those whose number is limited: the message was refused, or there was no answer.
-    ``services`` are those behind the target that have the message. ``queued`` is since when it waits, None if
-    that is unknown.
-    """
-
-    key: str
-    sequence: int
-    message: AnyMessage | None
-    attempts: int = 0
-    services: tuple[str, ...] = ()
-    queued: Moment | None = None
-
-    @property
-    def id(self) -> tuple[str, int]:
-        return self.key, self.sequence
-
-
 class Outbox(Jobs[AnyMessage]):
     """The messages of all targets, in a lane for each; for any number of threads."""
 
@@ -138,10 +131,9 @@ class Outbox(Jobs[AnyMessage]):
         super().apply(key, value)
         lane = self._lanes.setdefault(key.lane, Lane())
         if value is None or value.done is not None:
-            lane.remove(key.life, key.sequence)
+            lane.remove(key)
         else:
-            # One that cannot be decoded is given up at its turn.
-            lane.put(key.life, key.sequence, value.work.severity if value.work else Severity.CRITICAL)
+            lane.put(key, value)
 
     def add(self, transaction: Transaction, messages: Sequence[AnyMessage]) -> None:
         """Add messages in the transaction of the transitions that cause them, unless they are known."""
@@ -151,39 +143,22 @@ class Outbox(Jobs[AnyMessage]):
             keys = [JobKey(one.target, one.key, one.sequence) for one in messages]
             self._queue(transaction, zip(keys, records, strict=True), max(message.at for message in messages))
 
-    def find(self, target: str, ids: Iterable[tuple[str, int]]) -> list[QueuedMessage]:
-        with self.lock:
-            keys = [JobKey(target, *one) for one in ids]
-            found = [(key, self.entries[key]) for key in keys if key in self.entries]
-        return [
-            QueuedMessage(
-                key.life, key.sequence, record.work, record.attempts, record.services, record.queued
-            )
-            for key, record in found
-            if record.done is None
-        ]
-
-    def opened(self, lives: Collection[str]) -> dict[str, dict[str, str]]:
-        """Return the targets that got a message of these lives, or still wait for one, by life.
+    def opened(self, life: str) -> dict[str, str]:
+        """Return the targets that got a message of this life, or of this outage, or still wait for one.
 
         Each target comes with the key of the incident, "" if that is unknown. A message that was given up
         counts if it may have arrived, at least at one of the services behind the target.
         """
-        found: dict[str, dict[str, str]] = {life: {} for life in lives}
-        for key, record in self.snapshot():
-            if (
-                key.life in found
-                and not (record.work and record.work.only_closes)
-                and _may_have_opened(record)
-            ):
-                incident = record.work.incident if record.work else record.incident
-                found[key.life].setdefault(key.lane, incident)
+        found: dict[str, str] = {}
+        for key, record in self.of(life):
+            if not (record.work and record.work.only_closes) and _may_have_opened(record):
+                found.setdefault(key.lane, record.work.incident if record.work else record.incident)
         return found
 
     def inherit(self, transaction: Transaction, former: str, life: str) -> None:
         """Record that what a life has opened is open for the one that takes its place."""
         now = self._clock.now()
-        for target, incident in self.opened((former,))[former].items():
+        for target, incident in self.opened(former).items():
             record = Record[AnyMessage](done=now, outcome=Outcome.DELIVERED, incident=incident)
             transaction.put(self, JobKey(target, life, INHERITED), record)
 
@@ -207,31 +182,16 @@ class Outbox(Jobs[AnyMessage]):
         )
         return replace(message, event=event)
 
-    def note_attempt(
-        self, target: str, tried: Sequence[QueuedMessage], add: int, had: Iterable[str] = ()
-    ) -> None:
+    def record_attempt(self, tried: Sequence[QueuedMessage], add: int, had: Iterable[str] = ()) -> None:
         """Add to the limited attempts of messages, and to the services that have them."""
         with self._journal.transaction() as transaction:
             for one in tried:
-                key = JobKey(target, *one.id)
-                record = self.entries.get(key)
+                record = self.entries.get(one.key)
                 if record is not None and record.done is None:
                     services = tuple(dict.fromkeys((*record.services, *had)))
-                    noted = replace(record, attempts=record.attempts + add, services=services)
-                    if noted != record:
-                        transaction.put(self, key, noted)
-
-    def finish(
-        self,
-        target: str,
-        finished: Sequence[QueuedMessage],
-        at: datetime,
-        *,
-        outcome: Outcome | None = None,
-        spans: Sequence[Span] = (),
-    ) -> None:
-        """Record that messages were delivered or given up; without an outcome there was nothing to send."""
-        self._finish([JobKey(target, *one.id) for one in finished], outcome, at, spans)
+                    after = replace(record, attempts=record.attempts + add, services=services)
+                    if after != record:
+                        transaction.put(self, one.key, after)
 
     def _done(self, record: Record[AnyMessage], at: datetime, outcome: str | None) -> Record[AnyMessage]:
         done = replace(super()._done(record, at, outcome), services=record.services)

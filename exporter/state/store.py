@@ -196,14 +196,17 @@ class Store:
 
     def work(self, lives: Collection[str]) -> dict[str, list[WorkView]]:
         """Return the messages and hook runs of each of these lives, oldest first."""
-        found: dict[str, list[WorkView]] = {life: [] for life in lives}
-        for key, message in self.outbox.snapshot():
-            if key.life in found and key.sequence != INHERITED:
-                found[key.life].append(self._work_view("message", key, message))
-        for key, run in self.hook_jobs.snapshot():
-            if key.life in found:
-                found[key.life].append(self._work_view("hook", key, run))
-        return found
+        return {
+            life: [
+                *(
+                    self._work_view("message", *one)
+                    for one in self.outbox.of(life)
+                    if one[0].sequence != INHERITED
+                ),
+                *(self._work_view("hook", *one) for one in self.hook_jobs.of(life)),
+            ]
+            for life in lives
+        }
 
     def _work_view(self, kind: Literal["message", "hook"], key: JobKey, record: Record[Any]) -> WorkView:
         life = self._events.entries.get(key.life)

@@ -111,7 +111,7 @@ class Outages:
         """Record that an outage begins or ends, with messages about it."""
         # After a restart the name is not known before IMDS answers.
         seen = replace(seen, instance=seen.instance or self._store.instance)
-        opened = self._store.outbox.opened((outage.key,))
+        opened = self._store.outbox.opened(outage.key)
         now = self._clock.now()
         messages = self._notifier.plan.compose_watch(change, outage, now, seen, opened)
         records = self._tracer.watch_changed(change, outage, now, seen.last_error)
@@ -459,7 +459,7 @@ class Watch:
         self._approver.outdate()
         now, told = self._clock.now(), step.occurrences
         jobs = self._hooks.compose(step.hookable, instance, now)
-        opened = self._store.outbox.opened({one.life.key for one in told}) if told else {}
+        opened = {one.life.key: self._store.outbox.opened(one.life.key) for one in told}
         messages = self._notifier.plan.compose(told, instance, now, self.snapshot.vm, opened)
         traced = self._tracer.compose(told)
         self._store.record(step, messages, jobs, traced)

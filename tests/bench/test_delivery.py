@@ -15,7 +15,7 @@ from exporter.model.lifecycle import HISTORY
 from exporter.model.messages import Backlog, Delivery, Failure, Rendered
 from exporter.notifications import worker
 from exporter.notifications.protocol import Request, Send
-from exporter.state.outbox import Lane, Outbox, QueuedMessage
+from exporter.state.outbox import Lane, Outbox
 from tests.bench import Bench, Build
 from tests.builders import raw_event
 from tests.clocks import NOW
@@ -554,19 +554,6 @@ def test_an_internal_error_ends_no_worker(
         assert problem.endswith("target oncall: OperationalError in this program")
         assert "CANARY" in next(str(one.exc_info) for one in caplog.records if one.msg == "a worker failed")
     bench.advance(60)
-    assert (told(bench), bench.api("problems")) == (["a"], [])
-
-
-def test_a_message_that_is_dropped_at_its_turn(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is sent in its place, and what waits behind it goes out at once."""
-    find, drops = Outbox.find, iter([True])
-
-    def find_dropped(*args: Any) -> list[QueuedMessage]:
-        return [] if next(drops, False) else find(*args)
-
-    monkeypatch.setattr(Outbox, "find", find_dropped)
-    bench = build(ONCALL)
-    bench.show(*events("a"))
     assert (told(bench), bench.api("problems")) == (["a"], [])
 
 

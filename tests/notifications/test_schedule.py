@@ -1,7 +1,8 @@
 """Tests of `exporter.notifications.schedule`: whose turn it is, whatever a target answers."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -12,14 +13,34 @@ from exporter.notifications.schedule import (
     MOST_ATTEMPTS_CRITICAL,
     MOST_ATTEMPTS_FOR_ONE,
     SLOW_SECONDS,
-    Ids,
+    Attempt,
     Schedule,
 )
-from exporter.state.outbox import Item, Lane
+from exporter.state.jobs import JobKey, Record
+from exporter.state.outbox import Lane, QueuedMessage
 from tests.clocks import HandClock
+from tests.notifications.messages import message
 
 INFO, WARNING, CRITICAL = Severity.INFO, Severity.WARNING, Severity.CRITICAL
+MESSAGES = {
+    INFO: message(type="Freeze"),
+    WARNING: message(type="Reboot"),
+    CRITICAL: message(type="Preempt"),
+}
 Answer = Failure | None
+Ids = tuple[tuple[str, int], ...]
+
+
+class Item(NamedTuple):
+    """A message that waits: its event's life, its severity, its number in that life."""
+
+    life: str
+    severity: Severity = INFO
+    sequence: int = 1
+
+    @property
+    def id(self) -> tuple[str, int]:
+        return self.life, self.sequence
 
 
 class Desk:
@@ -35,45 +56,45 @@ class Desk:
         self.sent: list[Ids] = []
         self.got: list[Ids] = []
         self.tries: dict[tuple[str, int], int] = {}
+        self.attempts: dict[Ids, Attempt] = {}
 
     def begin(self) -> Ids | float | None:
         """Begin what is next; return it, or the seconds until something may be."""
         turn = self.schedule.next(self.lane, self.backlog)
-        if not turn.items:
+        if not turn.messages:
             return turn.delay
-        ids = tuple(item.id for item in turn.items)
-        self.schedule.begun(ids, digest=turn.digest)
+        ids = tuple((one.life, one.key.sequence) for one in turn.messages)
+        self.attempts[ids] = self.schedule.begin(turn.messages, is_digest=turn.is_digest)
         self.sent.append(ids)
         return ids
 
     def end(self, ids: Ids, failure: Answer) -> None:
         """End an attempt; what was delivered, or failed too often, waits no more."""
+        attempt = self.attempts.pop(ids)
         if failure is None:
-            self.schedule.delivered(ids, len(ids))
+            self.schedule.delivered(attempt, attempt.messages)
             self.got.append(ids)
-            self._remove(ids)
+            self._remove(attempt.messages)
             return
-        self.schedule.failed(ids, len(ids), failure)
+        self.schedule.failed(attempt, attempt.messages, failure)
         split = len(ids) > 1 and failure is Failure.REFUSED
         if failure is Failure.TARGET or split:
             return
         for one in ids:
             self.tries[one] = self.tries.get(one, 0) + 1
-        lost = tuple(one for one in ids if self.tries[one] >= MOST_ATTEMPTS_FOR_ONE)
+        lost = [
+            one for one in attempt.messages if self.tries[one.life, one.key.sequence] >= MOST_ATTEMPTS_FOR_ONE
+        ]
         self.schedule.given_up(lost)
         self._remove(lost)
 
-    def _remove(self, ids: Ids) -> None:
-        for life, sequence in ids:
-            self.lane.remove(life, sequence)
+    def _remove(self, messages: Iterable[QueuedMessage]) -> None:
+        for one in messages:
+            self.lane.remove(one.key)
 
     def post(self, *items: Item) -> None:
         for one in items:
-            self.lane.put(one.life, one.sequence, one.severity)
-
-    @property
-    def waiting(self) -> list[Item]:
-        return [one for items in self.lane.lives.values() for one in items.values()]
+            self.lane.put(JobKey("oncall", one.life, one.sequence), Record(MESSAGES[one.severity]))
 
     def work(self) -> float | None:
         """Do all that is due now; return the seconds until there is more."""
@@ -95,10 +116,6 @@ class Desk:
         return [ids[-1][0] for ids in self.got]
 
 
-def item(life: str, severity: Severity = INFO, sequence: int = 1) -> Item:
-    return Item(life, sequence, severity, 0)
-
-
 def refusing(life: str, failure: Failure) -> Callable[[Ids], Answer]:
     """Return answers that fail one event, by itself and in digests."""
     return lambda ids: failure if any(one == life for one, _ in ids) else None
@@ -106,26 +123,26 @@ def refusing(life: str, failure: Failure) -> Callable[[Ids], Answer]:
 
 def test_a_target_that_is_well_is_told_in_order() -> None:
     """What happened first is sent first, regardless of severity."""
-    desk = Desk(item("a"), item("b", CRITICAL), item("a", CRITICAL, 2), item("a", INFO, 3), item("c"))
+    desk = Desk(Item("a"), Item("b", CRITICAL), Item("a", CRITICAL, 2), Item("a", INFO, 3), Item("c"))
     desk.work()
     assert desk.order == ["a", "b", "a", "a", "c"]
 
 
 def test_what_waited_goes_out_gravest_first() -> None:
     """After an outage the critical ones come first, each event's in their order; later ones do not."""
-    desk = Desk(item("a"), item("b", WARNING), item("c", INFO), item("c", CRITICAL, 2), item("d", CRITICAL))
+    desk = Desk(Item("a"), Item("b", WARNING), Item("c", INFO), Item("c", CRITICAL, 2), Item("d", CRITICAL))
     desk.schedule.reset(waited=True)
     desk.work()
     assert desk.got == [(("d", 1),), (("b", 1),), (("a", 1),), (("c", 1),), (("c", 2),)]
     desk.clock.pass_seconds(SLOW_SECONDS)
-    desk.post(item("e"), item("f", CRITICAL))
+    desk.post(Item("e"), Item("f", CRITICAL))
     desk.work()
     assert desk.order[-2:] == ["e", "f"]
 
 
 def test_a_message_that_is_refused_holds_up_its_event_alone() -> None:
     """It is tried three times within ten minutes, while others are sent; then its event continues."""
-    desk = Desk(item("bad"), item("bad", CRITICAL, 2), item("a"), item("b", CRITICAL))
+    desk = Desk(Item("bad"), Item("bad", CRITICAL, 2), Item("a"), Item("b", CRITICAL))
     desk.answer = lambda ids: Failure.REFUSED if ids == (("bad", 1),) else None
     desk.work()
     assert desk.order == ["b", "a"]
@@ -140,7 +157,7 @@ def test_a_message_that_is_refused_holds_up_its_event_alone() -> None:
 )
 def test_when_a_message_is_tried_again(failure: Failure, tries: list[float]) -> None:
     """Soon, once more, and then no more; later where it may have arrived."""
-    desk = Desk(item("a"))
+    desk = Desk(Item("a"))
     began, found = desk.clock.monotonic(), []
 
     def fail(_: Ids) -> Answer:
@@ -154,26 +171,26 @@ def test_when_a_message_is_tried_again(failure: Failure, tries: list[float]) -> 
 
 def test_a_message_that_makes_the_target_fail_holds_up_no_other() -> None:
     """A server error that one message causes does not hold back the others."""
-    desk = Desk(item("bad", CRITICAL), *(item(f"{n}") for n in range(5)))
+    desk = Desk(Item("bad", CRITICAL), *(Item(f"{n}") for n in range(5)))
     desk.answer = refusing("bad", Failure.TARGET)
     assert desk.work() == 1
     assert desk.order == [f"{n}" for n in range(5)]
     desk.clock.pass_seconds(1)
-    desk.post(item("5"))
+    desk.post(Item("5"))
     assert desk.work() == 2
     assert desk.sent[-2:] == [(("bad", 1),), (("5", 1),)]
     desk.run(200)
-    desk.post(item("new"))
+    desk.post(Item("new"))
     assert desk.begin() == (("new", 1),)
     assert desk.schedule.is_failing
-    desk.lane.remove("bad", 1)
+    desk.lane.remove(JobKey("oncall", "bad", 1))
     desk.begin()
     assert not desk.schedule.is_failing
 
 
 def test_a_target_that_is_down_is_not_tried_once_per_message() -> None:
     """Two messages find out; then there is one attempt at a time, ever more seldom, at first every 20 s."""
-    desk = Desk(*(item(f"{n}") for n in range(50)), backlog=Backlog.EACH)
+    desk = Desk(*(Item(f"{n}") for n in range(50)), backlog=Backlog.EACH)
     times: list[float] = []
 
     def fail(_: Ids) -> Answer:
@@ -194,12 +211,12 @@ def test_a_target_that_is_down_is_not_tried_once_per_message() -> None:
 
 def test_no_message_waits_behind_one_that_is_not_answered() -> None:
     """Others begin two seconds later, three at a time; critical ones six at a time."""
-    desk = Desk(*(item(f"{n}") for n in range(5)))
+    desk = Desk(*(Item(f"{n}") for n in range(5)))
     for number, delay in (("0", SLOW_SECONDS), ("1", SLOW_SECONDS), ("2", None)):
         assert desk.begin() == ((number, 1),)
         assert desk.begin() == delay
         desk.clock.pass_seconds(SLOW_SECONDS)
-    desk.post(*(item(life, CRITICAL) for life in "wxyz"))
+    desk.post(*(Item(life, CRITICAL) for life in "wxyz"))
     for life in "wxy":
         assert desk.begin() == ((life, 1),)
         desk.clock.pass_seconds(SLOW_SECONDS)
@@ -208,11 +225,11 @@ def test_no_message_waits_behind_one_that_is_not_answered() -> None:
 
 def test_more_than_ten_that_waited_are_a_digest() -> None:
     """All of them, in their order; what is tried again is the same. Up to ten are sent singly."""
-    items = [item(f"{n % 6}", sequence=n) for n in range(11)]
+    items = [Item(f"{n % 6}", sequence=n) for n in range(11)]
     desk = Desk(*items, recovering=True)
     desk.answer = lambda _: Failure.TARGET
     desk.work()
-    desk.post(item("new"))
+    desk.post(Item("new"))
     desk.answer = lambda _: None
     desk.run(60)
     whole = tuple(one.id for one in items)
@@ -228,12 +245,12 @@ def test_more_than_ten_that_waited_are_a_digest() -> None:
 @pytest.mark.parametrize(("others", "messages"), [(10, 1), (11, 11)])
 def test_what_is_held_up_is_in_no_digest(others: int, messages: int) -> None:
     """Neither does it count, nor what is being sent; both leave the others late."""
-    desk = Desk(item("bad"), item("busy"), recovering=True)
+    desk = Desk(Item("bad"), Item("busy"), recovering=True)
     desk.begin()
     desk.end((("bad", 1),), Failure.REFUSED)
     assert desk.begin() == (("busy", 1),)
     assert desk.begin() == 10
-    desk.post(*(item(f"{n}") for n in range(others)))
+    desk.post(*(Item(f"{n}") for n in range(others)))
     desk.clock.pass_seconds(SLOW_SECONDS)
     found = desk.begin()
     assert isinstance(found, tuple)
@@ -242,7 +259,7 @@ def test_what_is_held_up_is_in_no_digest(others: int, messages: int) -> None:
 
 def test_a_single_message_that_shows_the_target_is_up_counts_with_the_others() -> None:
     """Of eleven that waited, ten are left after it; they are still a digest."""
-    desk = Desk(*(item(str(n)) for n in range(11)), recovering=True)
+    desk = Desk(*(Item(str(n)) for n in range(11)), recovering=True)
     desk.answer = lambda ids: Failure.TARGET if len(ids) > 1 and not desk.got else None
     desk.run(60)
     assert [len(ids) for ids in desk.got] == [1, 10]
@@ -251,7 +268,7 @@ def test_a_single_message_that_shows_the_target_is_up_counts_with_the_others() -
 @pytest.mark.parametrize("failure", [Failure.REFUSED, Failure.TARGET])
 def test_a_digest_that_fails_for_one_message_comes_apart(failure: Failure) -> None:
     """One message that the target does not accept, or that makes it fail, takes no other with it."""
-    desk = Desk(*(item(f"{n}") for n in range(20)), recovering=True)
+    desk = Desk(*(Item(f"{n}") for n in range(20)), recovering=True)
     desk.answer = refusing("7", failure)
     desk.run(600)
     assert sorted(desk.order, key=int) == [f"{n}" for n in range(20) if n != 7]
@@ -261,9 +278,9 @@ def test_a_digest_that_fails_for_one_message_comes_apart(failure: Failure) -> No
 
 def test_a_target_that_was_well_before_an_outage() -> None:
     """That it took single messages then says nothing about digests now, three of which precede a message."""
-    desk = Desk(item("well"))
+    desk = Desk(Item("well"))
     desk.work()
-    desk.post(*(item(f"{n}") for n in range(12)))
+    desk.post(*(Item(f"{n}") for n in range(12)))
     desk.answer = lambda _: Failure.TARGET
     desk.run(90)
     assert [len(ids) for ids in desk.sent] == [1, 1, 1, 12, 1, 12, 12, 12, 1, 12]
@@ -275,7 +292,7 @@ def test_a_target_that_was_well_before_an_outage() -> None:
 
 def test_each_outage_begins_anew() -> None:
     """After a delivery or a reload two messages find out again, and the pauses begin with the shortest."""
-    desk = Desk(*(item(f"{n}") for n in range(9)), item("0", INFO, 2), backlog=Backlog.EACH)
+    desk = Desk(*(Item(f"{n}") for n in range(9)), Item("0", INFO, 2), backlog=Backlog.EACH)
     desk.answer = lambda _: Failure.TARGET
     for pause in (2, 4):
         assert desk.work() == pause
@@ -292,7 +309,7 @@ def test_each_outage_begins_anew() -> None:
 
 def test_incidents_are_told_their_newest_state() -> None:
     """Of each event that waited the last message alone goes out, and stands for those before it."""
-    items = item("b", CRITICAL), item("a"), item("a", WARNING, 2), item("b", INFO, 2)
+    items = Item("b", CRITICAL), Item("a"), Item("a", WARNING, 2), Item("b", INFO, 2)
     desk = Desk(*items, recovering=True, backlog=Backlog.LAST)
     desk.work()
     assert desk.got == [(("a", 1), ("a", 2)), (("b", 1), ("b", 2))]
@@ -301,10 +318,10 @@ def test_incidents_are_told_their_newest_state() -> None:
 @pytest.mark.parametrize(("backlog", "messages"), [(Backlog.DIGEST, [1, 11]), (Backlog.LAST, [12])])
 def test_one_event_that_waited(backlog: Backlog, messages: list[int]) -> None:
     """An outage that only one event meets counts, too."""
-    desk = Desk(item("a"), backlog=backlog)
+    desk = Desk(Item("a"), backlog=backlog)
     desk.answer = lambda _: Failure.TARGET
     desk.work()
-    desk.post(*(item("a", sequence=number) for number in range(2, 13)))
+    desk.post(*(Item("a", sequence=number) for number in range(2, 13)))
     desk.answer = lambda _: None
     desk.run(1)
     assert [len(ids) for ids in desk.got] == messages
@@ -322,7 +339,7 @@ class Driver(Desk):
         if what == "post":
             life = str(number)
             self.posted[life] = self.posted.get(life, 0) + 1
-            self.post(item(life, Severity(str(value)), self.posted[life]))
+            self.post(Item(life, Severity(str(value)), self.posted[life]))
         elif what == "begin":
             turn = self.begin()
             if isinstance(turn, tuple):
@@ -342,7 +359,7 @@ class Driver(Desk):
         assert not lives & {life for ids in self.under_way for life, _ in ids}
         for life in lives:
             mine = [number for one, number in turn if one == life]
-            assert mine == [one.sequence for one in self.waiting if one.life == life][: len(mine)]
+            assert mine == [key.sequence for key in self.lane.queue if key.life == life][: len(mine)]
         assert len(self.under_way) < MOST_ATTEMPTS_CRITICAL
 
 
@@ -368,7 +385,7 @@ def test_whatever_happens(steps: list[tuple[str, int, object]], backlog: Backlog
     while driver.under_way:
         driver.do("end", 0, None)
     driver.run(700)
-    assert driver.waiting == []
+    assert driver.lane.queue == {}
     newest = dict.fromkeys(driver.posted, 0)
     for life, sequence in (one for ids in driver.got for one in ids):
         assert sequence > newest[life]
@@ -377,7 +394,7 @@ def test_whatever_happens(steps: list[tuple[str, int, object]], backlog: Backlog
 
 def test_what_may_have_arrived_waits_while_the_target_is_down() -> None:
     """Other messages find out that it is up again."""
-    desk = Desk(*map(item, "abc"), backlog=Backlog.EACH)
+    desk = Desk(*map(Item, "abc"), backlog=Backlog.EACH)
     desk.answer = lambda ids: Failure.UNANSWERED if ids == (("a", 1),) else Failure.TARGET
     desk.run(19)
     assert [desk.sent.count(((life, 1),)) for life in "abc"] == [1, 2, 2]
@@ -385,19 +402,19 @@ def test_what_may_have_arrived_waits_while_the_target_is_down() -> None:
 
 def test_what_is_not_answered_outlasts_minutes_of_silence() -> None:
     """Its few repeats are far apart, and come at once when the target answers again."""
-    desk = Desk(item("a", CRITICAL))
+    desk = Desk(Item("a", CRITICAL))
     desk.answer = lambda _: Failure.UNANSWERED
     desk.run(200)
     assert len(desk.sent) == 2
     desk.answer = lambda _: None
-    desk.post(item("b"))
+    desk.post(Item("b"))
     desk.work()
     assert desk.order == ["b", "a"]
 
 
 def test_whether_a_target_hangs() -> None:
     """It does if its last attempt was not answered, until there is an answer of any kind."""
-    desk = Desk(Item("a", 1, INFO, 1), Item("b", 1, INFO, 2), Item("c", 1, INFO, 3))
+    desk = Desk(Item("a"), Item("b"), Item("c"))
     found = []
     for failure in (Failure.UNANSWERED, Failure.TARGET, Failure.UNANSWERED, None):
         desk.clock.pass_seconds(600)

@@ -18,7 +18,7 @@ from exporter.model.lifecycle import HISTORY, Effects, Transition, WatchState
 from exporter.model.messages import Outcome
 from exporter.model.views import WorkView
 from exporter.state import jobs as state_jobs
-from exporter.state.jobs import JobKey
+from exporter.state.jobs import JobKey, Record
 from tests.model.histories import history
 from tests.notifications.messages import message, view
 from tests.otlp.test_export import SPAN
@@ -52,13 +52,13 @@ def test_the_work_of_a_life(fixture: StateFixture) -> None:
     job = Job("drain", life, 1, Transition.SCHEDULED, START, "vm_0", view(id=life), "")
     jobs = [job, replace(job, hook="warn"), replace(job, hook="late"), replace(job, key=other)]
     store.record(step, [*told, replace(told[0], key=other)], jobs)
-    first, second = store.outbox.find("oncall", [(life, 2), (life, 1), (life, 9)])
-    store.outbox.note_attempt("oncall", [first], 1, ["chat"])
-    store.outbox.note_attempt("oncall", [first], 1, ["mail", "chat"])
-    store.outbox.finish("oncall", [second], START, outcome=Outcome.DELIVERED)
+    first, second = store.outbox.lane("oncall").lives[life].values()
+    store.outbox.record_attempt([second], 1, ["chat"])
+    store.outbox.record_attempt([second], 1, ["mail", "chat"])
+    store.outbox.finish([first.key], Outcome.DELIVERED, START)
     keys = [JobKey(life, life, 1, hook) for hook in ("drain", "warn")]
     assert [store.hook_jobs.begin(key) for key in (*keys, keys[0], JobKey("", "", 1))] == [1, 1, 2, 0]
-    store.hook_jobs.finish(keys[0], None, START)
+    store.hook_jobs.finish(keys[:1], None, START)
     for _ in range(2):
         assert store.work([life]) == {
             life: [
@@ -69,9 +69,8 @@ def test_the_work_of_a_life(fixture: StateFixture) -> None:
                 WorkView("hook", "late", Transition.SCHEDULED, "pending", None),
             ]
         }
-        assert store.outbox.find("oncall", [first.id, second.id]) == [
-            first._replace(attempts=2, services=("chat", "mail"))
-        ]
+        (queued,) = store.outbox.lane("oncall").lives[life].values()
+        assert queued.record == Record(told[1], 2, services=("chat", "mail"), queued=first.record.queued)
         store = fixture.open()
     store.spans.lanes = ("otlp",)
     store.hook_jobs.note(JobKey(life, life, 2, "drain"), HookOutcome.FAILED, START, [SPAN])
@@ -90,10 +89,10 @@ def test_work_for_an_event_that_was_forgotten(fixture: StateFixture) -> None:
     for forgotten, expected in (((), 1), ((other,), 0), ((life,), 1)):
         store.record(replace(step, forgotten=forgotten))
         store.record(step, [told], [job])
-        found = store.outbox.find("oncall", [(life, 1)])
+        found = [key for key, _ in store.outbox.first("oncall", 1)]
         assert len(found) == store.hook_jobs.counts().get(life, 0) == expected
-        store.outbox.finish("oncall", found, START)
-        store.hook_jobs.finish(JobKey(life, life, 1, "drain"), None, START)
+        store.outbox.finish(found, None, START)
+        store.hook_jobs.finish([JobKey(life, life, 1, "drain")], None, START)
 
 
 def test_a_past_event_is_kept_as_long_as_it_is_known(fixture: StateFixture) -> None:
