@@ -45,8 +45,7 @@ from exporter.model.lifecycle import (
     phase_of,
     step_of,
 )
-from exporter.model.messages import severity
-from exporter.model.order import rank
+from exporter.model.messages import rank, severity
 
 
 def notice_left(event: ScheduledEvent, now: datetime) -> float | None:

@@ -1,4 +1,4 @@
-"""Messages: the facts, what a service gets of them, and the result of an attempt to send one."""
+"""Messages: the facts, severity and order, what a service gets of them, and the result of an attempt."""
 
 from enum import StrEnum
 from typing import Literal
@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from exporter.model.jobs import UtcTime
-from exporter.model.lifecycle import Change, Transition
+from exporter.model.lifecycle import ENDINGS, Change, Occurrence, Transition
 from exporter.model.views import EventView
 from exporter.model.vm import VirtualMachine
 
@@ -57,6 +57,27 @@ def severity(transition: str, event_type: str = "", *, begun: bool = False) -> S
     if transition == "hook_failed" and begun:
         return WARNING
     return _SCALE[transition][_COLUMN.get(event_type, 1)]
+
+
+# The order of the transitions of one document: endings first, so that the last message about it is about a
+# pending event.
+_PLACES = (
+    ENDINGS,
+    (Transition.STARTED,),
+    (Transition.UPDATED,),
+    (Transition.IMMINENT,),
+    (Transition.SCHEDULED,),
+    (Transition.ADVISED,),
+)
+_RANKS = {transition: place for place, kind in enumerate(_PLACES) for transition in kind}
+
+
+def rank(occurrence: Occurrence) -> tuple[int, int]:
+    """Return the place of a transition in the order of a document: by kind, the gravest first."""
+    life = occurrence.life
+    begun = life.has(Transition.STARTED)
+    gravity = severity(occurrence.transition, life.event.event_type, begun=begun).weight
+    return _RANKS[occurrence.transition], -gravity
 
 
 class Outcome(StrEnum):

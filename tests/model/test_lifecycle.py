@@ -9,7 +9,7 @@ from exporter.model import jobs
 from exporter.model.advance import pass_time
 from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Life, Occurrence, Transition
-from exporter.model.order import rank
+from exporter.model.messages import rank
 from tests.builders import FREEZE_ID, NOT_BEFORE, scheduled, started
 from tests.clocks import NOW
 from tests.lives import Story, at, happened
