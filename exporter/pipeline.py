@@ -167,7 +167,7 @@ class Pipeline:
         """Record the time of the last valid document; call it when all parts have ended."""
         last_success = self.snapshot.last_success
         if last_success is not None:
-            self._store.note_last_success(last_success)
+            self._store.record_last_success(last_success)
 
     def out_of_service(self) -> str:
         """Return the reason why this VM should get no new work, or ""."""

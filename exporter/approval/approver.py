@@ -230,7 +230,7 @@ class Approver:
         return replace(
             recorded,
             hooks=self._hook_results(life) if asks_hooks else {},
-            is_untold=life.untold is not None and bool(self._config.hooks),
+            is_untold=life.last_reported is not None and bool(self._config.hooks),
             open_hooks=self._jobs.open_for(lower(life.ids[0])),
             age=seconds_since(life.begun, self._clock) or 0.0,
             within_hour=len(recent) - (life.key in recent),
@@ -332,7 +332,7 @@ class Approver:
         now = self._clock.now()
         times = (begun, now)
         spans = [span for life, rule in attempt.events for span in self._tracer.approved(life, rule, times)]
-        self._approvals.note_sent(keys, now, spans)
+        self._approvals.record_sent(keys, now, spans)
         for life, rule in attempt.events:
             self._metrics.decided(rule, ApprovalOutcome.APPROVED)
             log.info("approved", extra=_log_facts(life, Decision(ApprovalState.DUE, rule)))

@@ -72,7 +72,7 @@ def _job(hook: Hook, occurrence: Occurrence, instance: str) -> Job:
         instance=instance,
         event=event_view(life),
         resource_type=life.event.resource_type,
-        nameless=life.nameless,
+        name_was_unknown=life.name_was_unknown,
     )
 
 
@@ -258,7 +258,7 @@ class HookRunner:
             output=lambda line: log.info("hook output", extra={**facts, "line": line}),
             stop=self._stop,
             clock=self._clock,
-            started=partial(self._jobs.note_process, key),
+            started=partial(self._jobs.record_process, key),
         )
 
 

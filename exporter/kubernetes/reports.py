@@ -53,11 +53,11 @@ class DrainResults:
             instance=life.instance or instance,
             event=event_view(life),
             resource_type=life.event.resource_type,
-            nameless=life.nameless,
+            name_was_unknown=life.name_was_unknown,
         )
         result = CommandResult(outcome, None, max((now - begun).total_seconds(), 0.0), reason)
         key = JobKey(life.ids[0].lower(), life.key, sequence, DRAIN)
-        self._jobs.note(key, outcome, now, self._tracer.hooked(job, begun, now, result))
+        self._jobs.record_end(key, outcome, now, self._tracer.hooked(job, begun, now, result))
         facts = {"event_id": life.ids[0], "trace_id": trace_id(life.ids[0]), "outcome": outcome.value}
         facts["reason"] = reason
         self._tracer.wake()

@@ -41,9 +41,9 @@ from exporter.model.lifecycle import (
     WatchState,
     changes_between,
     due_hooks,
-    noted,
     phase_of,
     step_of,
+    with_transition,
 )
 from exporter.model.messages import rank, severity
 
@@ -96,7 +96,7 @@ def pass_time(
     """
     record = TransitionRecord(Transition.IMMINENT, now)
     occurrences = [
-        Occurrence(noted(life, record, instance), Transition.IMMINENT, now)
+        Occurrence(with_transition(life, record, instance), Transition.IMMINENT, now)
         for life in imminent((*known.current.values(),), now, thresholds)
         if late or (life.notice_left or 0.0) > 0
     ]
@@ -256,7 +256,7 @@ def advance(  # noqa: PLR0913  # all but three by name
     the document before this one: otherwise the time at which an event ended is unknown. ``named`` is true if
     the name was known then: otherwise hooks may have been deferred. ``thresholds`` are those of `imminent`.
     ``moment`` is now, for lives that begin.
-    While ``known.has_untold``, it is to be called for an unchanged document, too.
+    While ``known.has_unreported``, it is to be called for an unchanged document, too.
 
     Another type ends the life of an event and begins a new one. After such a change a graver type does so at
     once, any other after a minute; meanwhile the event is shown as it is.
@@ -357,7 +357,7 @@ class _Walk:
             number=1 if former is None else former.number + 1,
             affects=None if self._instance is None else event.target(self._instance),
             announced=event.not_before,
-            nameless=self._instance is None,
+            name_was_unknown=self._instance is None,
             instance=self._instance,
             retyped=retyped,
         )
@@ -370,7 +370,7 @@ class _Walk:
     def _continue(self, before: Life, event: ScheduledEvent) -> None:
         """Apply the newest content of an event to its life; this VM may join or leave the event."""
         affects = before.affects if self._instance is None else event.target(self._instance)
-        outcome, told = _ENDING_STATUSES.get(event.event_status), before.untold or before.event
+        outcome, told = _ENDING_STATUSES.get(event.event_status), before.last_reported or before.event
         changes_side = affects is not None and affects is not before.target
         # An event that is over cannot be joined.
         if changes_side and (outcome is None or before.target is Affected.SELF):
@@ -380,7 +380,7 @@ class _Walk:
             # One that cannot be read is in doubt, and not another plan.
             event = replace(event, event_type=before.event.event_type)
         if outcome is not None:
-            self._end(replace(before, event=event, untold=told), outcome)
+            self._end(replace(before, event=event, last_reported=told), outcome)
             return
         transition = _status_transition(before, event)
         is_retyped = event.event_type != before.event_type
@@ -400,18 +400,18 @@ class _Walk:
         )
         after = with_notice(before, after, self._now)
         if is_retyped:
-            self._keep(replace(after, untold=told))
+            self._keep(replace(after, last_reported=told))
         elif transition is not None:
-            self._happen(replace(after, untold=None), transition)
+            self._happen(replace(after, last_reported=None), transition)
         elif event.is_started != told.is_started:
             # Azure clears NotBefore at the start, and sets it again if an event returns to Scheduled.
-            self._keep(replace(after, untold=None))
+            self._keep(replace(after, last_reported=None))
         else:
             self._update(told, after)
 
     def _is_due(self, life: Life, event: ScheduledEvent) -> bool:
         """Return whether a change of the type is reported now: a graver type, or none changed just before."""
-        told = life.untold or life.event
+        told = life.last_reported or life.event
         new, old = (severity(phase_of(one), one.event_type).weight for one in (event, told))
         return new > old or not life.retyped or abs(self._now - life.first_seen) >= UPDATE_INTERVAL
 
@@ -430,14 +430,14 @@ class _Walk:
         """Record an update with all changes since the last one, unless that was less than a minute ago."""
         changes = changes_between(told, after.event)
         if not changes or self._is_full or len(after.transitions) >= MOST_TRANSITIONS:
-            self._keep(replace(after, untold=None))
+            self._keep(replace(after, last_reported=None))
             return
         updates = (r.at for r in reversed(after.transitions) if r.transition is Transition.UPDATED)
         last = next(updates, None)
         if last is not None and abs(self._now - last) < UPDATE_INTERVAL:
-            self._keep(replace(after, untold=told))
+            self._keep(replace(after, last_reported=told))
         else:
-            self._happen(replace(after, untold=None), Transition.UPDATED, changes)
+            self._happen(replace(after, last_reported=None), Transition.UPDATED, changes)
 
     def _happen(self, life: Life, transition: Transition, changes: tuple[Change, ...] = ()) -> None:
         """Record a transition of a life that continues."""
@@ -457,7 +457,7 @@ class _Walk:
             ended=self._now,
             outcome=outcome,
             impact_seconds=impact,
-            untold=None,
+            last_reported=None,
             unread=False,
             changed_to=changed_to,
         )
@@ -474,9 +474,8 @@ class _Walk:
 
     def _record(self, life: Life, transition: Transition, changes: tuple[Change, ...] = ()) -> Life:
         records = (*life.transitions, TransitionRecord(transition, self._now))
-        life = replace(
-            life, transitions=records, hooked=life.hooked if self._instance is None else len(records)
-        )
+        queued = life.hooks_queued_for if self._instance is None else len(records)
+        life = replace(life, transitions=records, hooks_queued_for=queued)
         self._occurrences.append(Occurrence(life, transition, self._now, changes))
         return life
 
@@ -493,10 +492,10 @@ class _Walk:
             return Transition.CANCELLED
         before = self._known.last_success
         recent = before is not None and abs(self._now - before) < SWITCH_OFF
-        nameless = any(defect.lost and not defect.event_id for defect in self._document.defects)
+        is_one_unknown = any(defect.lost and not defect.event_id for defect in self._document.defects)
         follows = is_next_incarnation(self._known, self._document)
         is_readable = not life.unread and life.event.event_status != UNKNOWN
-        proven = follows and recent and not nameless and is_readable
+        proven = follows and recent and not is_one_unknown and is_readable
         return Transition.CANCELLED if proven else Transition.VANISHED
 
     def _hookable(self, *, named: bool) -> Iterator[Occurrence]:
@@ -507,12 +506,12 @@ class _Walk:
         happened = dict.fromkeys(key for key, _ in changes)
         for key in happened if named else (*self._current, *self._past):
             life, before = self._life(key), self._known.life(key)
-            queued = before.hooked if before is not None else 0
+            queued = before.hooks_queued_for if before is not None else 0
             if life is None or queued == len(life.transitions):
                 continue
             # An end needs no hook if none has run for the event.
             if queued or life.ended is None:
-                life = replace(life, hooked=len(life.transitions))
+                life = replace(life, hooks_queued_for=len(life.transitions))
                 self._keep(life)
                 for due in due_hooks(life, queued):
                     yield replace(due, changes=changes.get((key, len(due.life.transitions)), ()))

@@ -15,8 +15,8 @@ from exporter.model.lifecycle import (
     Transition,
     TransitionRecord,
     WatchState,
-    noted,
     step_of,
+    with_transition,
 )
 from exporter.model.views import EventView
 
@@ -35,20 +35,21 @@ class HookOutcome(StrEnum):
 class Job(msgspec.Struct, frozen=True):
     """One run of one hook, with the facts at the time of the transition.
 
-    ``sequence`` is the transition's number in the event's life, from 1: with the hook's name and the event's
-    key (`Life.key`) it identifies the job for all time. ``at`` is aware and in UTC. ``nameless`` is that of
-    `Life`.
+    The hook, the life and the number of the transition in it identify the job for all time.
     """
 
     hook: str
+    # `Life.key`.
     key: str
+    # From 1.
     sequence: int
     transition: Transition
     at: UtcTime
     instance: str
     event: EventView
     resource_type: str
-    nameless: bool = False
+    # That of `Life`.
+    name_was_unknown: bool = msgspec.field(default=False, name="nameless")
 
     def document(self, attempt: int) -> bytes:
         """Return the command's input: the API's EVENT as JSON, with ``transition``, ``at``, ``instance``."""
@@ -62,29 +63,27 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class CommandResult(msgspec.Struct, frozen=True):
-    """How a command ended.
-
-    ``status`` is its exit status, minus the number of the signal that ended it, or None if there is none.
-    ``reason`` describes it. ``stopped`` is true if the command was ended early, or not begun, because the
-    exporter stops. ``output`` is the end of its output, on one line.
-    """
+    """How a command ended."""
 
     outcome: HookOutcome
+    # Its exit status, minus the number of the signal that ended it, or None if there is none.
     status: int | None
     seconds: float
+    # Describes the outcome.
     reason: str
+    # Whether it was ended early, or not begun, because the exporter stops.
     stopped: bool = False
+    # The end of its output, on one line.
     output: str = ""
 
 
 class ProcessIdentity(msgspec.Struct, frozen=True):
-    """A process, told from a later one of the same number.
-
-    ``started`` is when that was, in the kernel's ticks since the boot, of which ``boot`` is the id.
-    """
+    """A process, told from a later one of the same number."""
 
     pid: int
+    # In the kernel's ticks since the boot.
     started: int
+    # The id of the boot.
     boot: str
 
 
@@ -103,21 +102,23 @@ class SpanEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Span(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A finished span; ids are in hex, times aware and in UTC, ``parent_id`` is "" for a root span.
+    """A finished span.
 
-    Ids follow from the content, so that the same span always has the same id. ``error`` is the error, or "".
-    ``kind`` is "client" for a request to another system.
+    Ids are in hex. They follow from the content, so that the same span always has the same id.
     """
 
     name: str
     trace_id: str
     span_id: str
+    # "" for a root span.
     parent_id: str
     start: UtcTime
     end: UtcTime
     attributes: Mapping[str, Attribute]
     events: tuple[SpanEvent, ...] = ()
+    # "" for none.
     error: str = ""
+    # "client" for a request to another system.
     kind: Literal["internal", "client"] = "internal"
 
     @property
@@ -131,19 +132,19 @@ class Span(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LogRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that happened, as a log record; ``end``, when that was, is aware and in UTC.
-
-    ``severity`` is a value of `messages.Severity`, ``body`` one line. ``uid`` follows from the facts, so that
-    a record that is sent twice has the same. ``trace_id`` and ``span_id``, in hex, are those of the root span
-    of the life that it is about, or "". ``sampled`` is whether that span is exported.
-    """
+    """Something that happened, as a log record."""
 
     name: str
+    # When that was.
     end: UtcTime
+    # A value of `messages.Severity`.
     severity: str
+    # One line.
     body: str
     attributes: Mapping[str, Attribute]
+    # Follows from the facts, so that a record that is sent twice has the same.
     uid: str
+    # Of the root span of the life that it is about: the ids in hex, or "", and whether it is exported.
     trace_id: str = ""
     span_id: str = ""
     sampled: bool = False
@@ -154,95 +155,94 @@ class LogRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TraceJobs(msgspec.Struct, frozen=True):
-    """What leaves by OTLP because of transitions: finished spans, events of unfinished root spans, records.
+    """What leaves by OTLP because of transitions."""
 
-    The key of an event is `Life.key` with the transition's number in that life, from 1.
-    """
-
+    # Finished ones.
     spans: Sequence[Span] = ()
     records: Sequence[LogRecord] = ()
+    # The events of unfinished root spans, by `Life.key` and the transition's number in that life, from 1.
     events: Mapping[tuple[str, int], SpanEvent] = {}
 
 
 class WorkerReport(msgspec.Struct, frozen=True):
-    """A transition that no document shows, of the life with this `Life.key`.
+    """A transition that no document shows."""
 
-    ``instance`` is this VM's name as the worker knew it, None if that is not known any more. ``hook`` and
-    ``run`` are those of `TransitionRecord`; ``detail`` describes what happened.
-    """
-
+    # `Life.key`.
     key: str
     transition: Transition
     at: datetime
+    # This VM's name as the worker knew it, None if that is not known any more.
     instance: str | None = None
+    # Those of `TransitionRecord`.
     hook: str = ""
     run: int = 0
+    # Describes what happened.
     detail: str = ""
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True):
-    """A request to approve events, each a life with the rule that approves it.
+    """A request to approve events."""
 
-    ``at`` is when it began, or when IMDS accepted it; ``asked`` is its start on the monotonic clock.
-    ``problem`` is why it failed, or "". ``rejected`` is true if IMDS answered with an error, so that one bad
-    id may be the cause; ``refused`` if nothing was approved for certain; ``withdrawn`` if nothing was sent,
-    because it was no longer due.
-    """
-
+    # Each a life with the rule that approves it.
     events: tuple[tuple[Life, str], ...]
+    # When it began, or when IMDS accepted it.
     at: datetime
+    # Its start on the monotonic clock.
     asked: float
+    # Why it failed, or "".
     problem: str = ""
+    # Whether IMDS answered with an error, so that one bad id may be the cause.
     rejected: bool = False
+    # Whether nothing was approved for certain.
     refused: bool = False
+    # Whether nothing was sent, because it was no longer due.
     withdrawn: bool = False
 
 
 def hook_failure(
     key: str, run: tuple[str, int], outcome: HookOutcome, at: datetime, *, reason: str = ""
 ) -> WorkerReport:
-    """Return the finding for a run, a hook's name and a transition's number, that failed or timed out."""
+    """Return the report of a run, a hook's name and a transition's number, that failed or timed out."""
     hook, number = run
     detail = f"hook {hook} {outcome.value.replace('_', ' ')}" + (f": {reason}" if reason else "")
     return WorkerReport(key, Transition.HOOK_FAILED, at, hook=hook, run=number, detail=detail)
 
 
-def note(known: WatchState, finding: WorkerReport, instance: str | None) -> Effects | None:
-    """Return the effects of a finding; None if it is a transition already, or must not become one.
+def record_report(known: WatchState, report: WorkerReport, instance: str | None) -> Effects | None:
+    """Return the effects of a report; None if it is a transition already, or must not become one.
 
     ``instance`` is this VM's name, None while it is unknown.
     """
-    before = known.life(finding.key)
-    if before is None or _is_noted(before, finding):
+    before = known.life(report.key)
+    if before is None or _is_recorded(before, report):
         return None
-    if finding.transition is Transition.APPROVED and before.ended is not None:
+    if report.transition is Transition.APPROVED and before.ended is not None:
         # Azure's answer came too late. It is counted and remembered, but nothing happens after the end.
         return None
-    record = TransitionRecord(finding.transition, finding.at, finding.hook, finding.run)
-    after = noted(before, record, instance)
-    return step_of(known, Occurrence(after, finding.transition, finding.at, detail=finding.detail))
+    record = TransitionRecord(report.transition, report.at, report.hook, report.run)
+    after = with_transition(before, record, instance)
+    return step_of(known, Occurrence(after, report.transition, report.at, detail=report.detail))
 
 
-def note_pause(known: WatchState, lives: Iterable[Life], seconds: float) -> Effects:
+def record_pause(known: WatchState, lives: Iterable[Life], seconds: float) -> Effects:
     """Return the effects of a pause of this VM while these events were Started; it is not a transition."""
     changed = tuple(replace(life, paused_seconds=(life.paused_seconds or 0.0) + seconds) for life in lives)
     return Effects(known.replaced(*changed), changed=changed)
 
 
-def note_clock_set(known: WatchState) -> Effects | None:
+def record_clock_set(known: WatchState) -> Effects | None:
     """Return the effects of a step of the wall clock: the times of earlier starts are not known any more."""
     begun = (life for life in known.current.values() if life.started is not None)
     changed = tuple(replace(life, started=None) for life in begun)
     return Effects(known.replaced(*changed), changed=changed) if changed else None
 
 
-def _is_noted(life: Life, finding: WorkerReport) -> bool:
-    if finding.transition is Transition.APPROVED:
+def _is_recorded(life: Life, report: WorkerReport) -> bool:
+    if report.transition is Transition.APPROVED:
         return life.has(Transition.APPROVED)
     # A hook that runs for failures and fails itself would run forever.
-    ran_for = life.transitions[finding.run - 1 : finding.run]
+    ran_for = life.transitions[report.run - 1 : report.run]
     return any(record.transition is Transition.HOOK_FAILED for record in ran_for) or any(
-        record.transition is Transition.HOOK_FAILED
-        and (record.hook, record.run) == (finding.hook, finding.run)
+        record.transition is Transition.HOOK_FAILED and (record.hook, record.run) == (report.hook, report.run)
         for record in life.transitions
     )

@@ -63,44 +63,46 @@ class TransitionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Life(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One life of an event.
+    """One life of an event."""
 
-    ``event`` is the newest content; ``ids`` has all its ids as Azure wrote them, the first one first (see
-    `exporter.model.advance`). ``number`` counts the lives of the event from 1. ``affects`` is None for a life
-    that began, and has stayed, while this VM did not know its name; ``nameless`` is whether it began so.
-    ``instance`` is the name when it began, which it keeps in reports, also if the VM gets another one.
-    ``started`` is None if the start was not watched. ``ended`` and ``outcome`` are None while it lasts.
-    ``impact_seconds`` is the time from started to ended if both were watched, ``paused_seconds`` how long
-    this VM was observed to pause during it, None if it was not. ``announced`` is the newest NotBefore, which
-    Azure clears at the start. ``untold`` is the content that was last reported, while newer content waits.
-    ``unread`` is true if the newest document lists the event but it could not be read. ``hooked`` counts the
-    transitions for which hooks have been queued: none are while this VM does not know its name.
-    ``begun`` is when it began, for what waits from then on: a process on another boot sets it anew.
-    ``notice_left`` is the notice in seconds by which `Transition.IMMINENT` was last decided. A change of the
-    event's type ends a life and begins the next: ``changed_to`` is the new type where it ended so, and
-    ``retyped`` is true where it began so.
-    """
-
+    # The newest content.
     event: ScheduledEvent
+    # All ids as Azure wrote them, the first one first (see `exporter.model.advance`).
     ids: tuple[str, ...]
     first_seen: datetime
+    # When it began, for what waits from then on: a process on another boot sets it anew.
     begun: Moment | None = None
+    # Counts the lives of the event from 1.
     number: int = 1
+    # None for a life that began, and has stayed, while this VM did not know its name.
     affects: Affected | None = None
+    # None if the start was not watched.
     started: datetime | None = None
+    # These two are None while it lasts.
     ended: datetime | None = None
     outcome: Transition | None = None
+    # From started to ended, if both were watched.
     impact_seconds: float | None = None
+    # How long this VM was observed to pause during it, None if it was not.
     paused_seconds: float | None = None
     transitions: tuple[TransitionRecord, ...] = ()
+    # The newest NotBefore, which Azure clears at the start.
     announced: datetime | None = None
-    untold: ScheduledEvent | None = None
+    # The content that was last reported, None unless newer content waits.
+    last_reported: ScheduledEvent | None = msgspec.field(default=None, name="untold")
+    # Whether the newest document lists the event but it could not be read.
     unread: bool = False
-    hooked: int = 0
-    nameless: bool = False
+    # The number of transitions for which hooks are queued: none are while this VM does not know its name.
+    hooks_queued_for: int = msgspec.field(default=0, name="hooked")
+    # Whether it began while this VM did not know its name.
+    name_was_unknown: bool = msgspec.field(default=False, name="nameless")
+    # This VM's name when it began, which it keeps in reports, also if the VM gets another one.
     instance: str | None = None
+    # The notice in seconds by which `Transition.IMMINENT` was last decided.
     notice_left: float | None = None
+    # A change of the event's type ends a life and begins the next: the new type where it ended so,
     changed_to: str | None = None
+    # and whether it began so.
     retyped: bool = False
 
     @property
@@ -122,7 +124,7 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def event_type(self) -> str:
         """The type of this life; that of ``event`` is newer while its change waits to be reported."""
-        return (self.untold or self.event).event_type
+        return (self.last_reported or self.event).event_type
 
     @property
     def is_retyping(self) -> bool:
@@ -224,25 +226,23 @@ class WatchState(msgspec.Struct, frozen=True):
         return sum(life.weight for life in self.current.values()) > _MOST_CURRENT_BYTES
 
     @property
-    def has_untold(self) -> bool:
+    def has_unreported(self) -> bool:
         """Whether a change waits to be reported, even if the document does not change."""
-        return any(life.untold is not None for life in self.current.values())
+        return any(life.last_reported is not None for life in self.current.values())
 
 
 class Effects(msgspec.Struct, frozen=True):
-    """The effects of one document or finding: the new state, the transitions, and what has to be written.
-
-    ``hookable`` has the transitions for which hooks are to be queued now: usually all of ``occurrences``,
-    none while this VM does not know its name, and those that were deferred meanwhile once it does.
-    ``replaced`` has those of the ``forgotten`` lives that ended without a transition, each with the life that
-    takes its place.
-    """
+    """The effects of one document or report: the new state, the transitions, and what has to be written."""
 
     known: WatchState
     occurrences: tuple[Occurrence, ...] = ()
+    # The transitions for which hooks are to be queued now: usually all of them, none while this VM does not
+    # know its name, and those that were deferred meanwhile once it does.
     hookable: tuple[Occurrence, ...] = ()
     changed: tuple[Life, ...] = ()
+    # The keys of lives.
     forgotten: tuple[str, ...] = ()
+    # Those of them that ended without a transition, each with the life that takes its place.
     replaced: Mapping[str, str] = {}
     new_incarnation: bool = False
 
@@ -287,17 +287,17 @@ def due_hooks(life: Life, done: int) -> Iterator[Occurrence]:
         yield Occurrence(after, record.transition, record.at)
 
 
-def noted(before: Life, record: TransitionRecord, instance: str | None) -> Life:
+def with_transition(before: Life, record: TransitionRecord, instance: str | None) -> Life:
     """Return a life with a transition that no document shows; ``instance`` is this VM's name, if known."""
-    records = (*before.transitions, record)
+    records, queued = (*before.transitions, record), before.hooks_queued_for
     # Hooks that wait for this VM's name are queued with the next document, and this transition's with them.
-    is_hookable = instance is not None and before.hooked == len(before.transitions)
-    return replace(before, transitions=records, hooked=len(records) if is_hookable else before.hooked)
+    is_hookable = instance is not None and queued == len(before.transitions)
+    return replace(before, transitions=records, hooks_queued_for=len(records) if is_hookable else queued)
 
 
 def step_of(known: WatchState, *occurrences: Occurrence) -> Effects:
     """Return the effects of transitions that no document shows."""
     lives = tuple(one.life for one in occurrences)
     reports = tuple(replace(one, life=one.life.reported) for one in occurrences)
-    hookable = tuple(one for one in reports if one.life.hooked == len(one.life.transitions))
+    hookable = tuple(one for one in reports if one.life.hooks_queued_for == len(one.life.transitions))
     return Effects(known.replaced(*lives), reports, hookable, lives)

@@ -92,26 +92,29 @@ class Outcome(StrEnum):
 class Message(msgspec.Struct, frozen=True, omit_defaults=True, tag="event"):
     """The facts of one transition for one target, at the time of the transition; rendered when it is sent.
 
-    ``sequence`` is the transition's number in the event's life, from 1: with the event's key
-    (`Life.key`) and the target it identifies the message. ``at`` is aware and in UTC. ``incident`` is
-    the key of its event's incident for services with incidents, "" for none. ``detail`` is that of
-    `Occurrence`. ``vm`` has the facts about this VM then: after a restart IMDS may not answer.
-    ``nameless`` is that of `Life`. ``only_closes`` is true for the end of an event that no route leads to the
-    target: only the services that know incidents get it.
+    The target, the life and the number of the transition in it identify the message.
     """
 
     target: str
+    # `Life.key`.
     key: str
+    # From 1.
     sequence: int
     transition: Transition
     at: UtcTime
     instance: str | None
     event: EventView
     changes: tuple[Change, ...] = ()
+    # That of `Occurrence`.
     detail: str = ""
+    # The facts about this VM then: after a restart IMDS may not answer.
     vm: VirtualMachine = VirtualMachine()
+    # The key of its event's incident for services with incidents, "" for none.
     incident: str = ""
-    nameless: bool = False
+    # That of `Life`.
+    name_was_unknown: bool = msgspec.field(default=False, name="nameless")
+    # True for the end of an event that no route leads to the target: only the services that know incidents
+    # get it.
     only_closes: bool = False
 
     @property
@@ -152,19 +155,21 @@ class Outage(msgspec.Struct, frozen=True):
 class WatchMessage(msgspec.Struct, frozen=True, omit_defaults=True, tag="watch"):
     """A message for one target: there is no valid document from IMDS for a while, or there is one again.
 
-    ``key`` identifies the outage; with ``sequence`` (1 for blind, 2 for recovered) and the target it
-    identifies the message. ``since`` is the time of the last valid document, or of the exporter's start if
-    there has ``never`` been one; ``at`` is when the change was noticed. Both are aware and in UTC. ``error``
-    is the last failure of a poll, in words. ``incident`` and ``only_closes`` are as in `Message`.
+    The fields without a comment are as in `Message`.
     """
 
     target: str
+    # `Outage.key`.
     key: str
+    # 1 for blind, 2 for recovered.
     sequence: int
     transition: WatchChange
+    # When the change was noticed.
     at: UtcTime
     instance: str | None
+    # The time of the last valid document, or of the exporter's start if there has never been one.
     since: UtcTime
+    # The last failure of a poll, in words.
     error: str = ""
     vm: VirtualMachine = VirtualMachine()
     incident: str = ""
@@ -190,67 +195,63 @@ AnyMessage = Message | WatchMessage
 
 
 class Rendered(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A message ready to be sent; ``traceparent`` is the W3C header to send along, "" for none.
-
-    ``incident`` is the key of the incident for services; ``resolves`` is whether it is over, and
-    ``only_closes`` whether the message is only for services that know incidents. ``facts``,
-    ``link`` and ``source`` (the VM) are plain text for services with fields of their own for them.
-    """
+    """A message ready to be sent."""
 
     title: str
     body: str
     format: TextFormat
     severity: Severity
+    # The W3C header to send along, "" for none.
     traceparent: str = ""
+    # For services with incidents: the key, whether it is over, and whether the message is only for them.
     incident: str = ""
     resolves: bool = False
     only_closes: bool = False
+    # Plain text for services with fields of their own for them; the source is the VM.
     facts: tuple[tuple[str, str], ...] = ()
     link: str = ""
     source: str = ""
 
 
 class Failure(StrEnum):
-    """Why an attempt failed, which decides what to do next.
+    """Why an attempt failed, which decides what to do next."""
 
-    ``TARGET``: the target cannot be reached, or accepts nothing now; other messages would fail, too.
-    ``REFUSED``: the target rejects this message, and would reject it later, too. ``UNANSWERED``: the message
-    was sent, but its result is unknown; it may have been delivered.
-    """
-
+    # The target cannot be reached, or accepts nothing now; other messages would fail, too.
     TARGET = "target"
+    # The target rejects this message, and would reject it later, too.
     REFUSED = "refused"
+    # The message was sent, but its result is unknown; it may have been delivered.
     UNANSWERED = "unanswered"
 
 
 class Backlog(StrEnum):
-    """How to send messages that were queued while the target was down.
+    """How to send messages that were queued while the target was down."""
 
-    ``DIGEST``: many of them as one message. ``EACH``: each as its own message. ``LAST``: only the last one of
-    each event, as an incident has one state.
-    """
-
+    # Many of them as one message.
     DIGEST = "digest"
+    # Each as its own message.
     EACH = "each"
+    # Only the last one of each event, as an incident has one state.
     LAST = "last"
 
 
 class Delivery(msgspec.Struct, frozen=True, omit_defaults=True, tag="delivery"):
-    """Result of one attempt; ``reason`` is why the message did not arrive, without secrets.
-
-    ``skipped`` is true if there was nothing to send, as for the end of an incident that was never opened.
-    ``count`` is how many of the messages a digest contains. ``services`` are those behind the target that
-    have the message. ``rendered`` is the message if the target has no address. ``remarks`` are failures of
-    the user's templates, by the key of the template. ``retry_after`` is for how many seconds the target asks
-    to be left alone (the header Retry-After of RFC 9110), None if it does not.
-    """
+    """Result of one attempt."""
 
     delivered: bool
+    # Why the message did not arrive, without secrets.
     reason: str = ""
     failure: Failure = Failure.TARGET
+    # Whether there was nothing to send, as for the end of an incident that was never opened.
     skipped: bool = False
+    # How many of the messages a digest contains.
     count: int = 1
+    # Those behind the target that have the message.
     services: tuple[str, ...] = ()
+    # The message, if the target has no address.
     rendered: Rendered | None = None
+    # Failures of the user's templates, by the key of the template.
     remarks: dict[str, str] = {}
+    # For how many seconds the target asks to be left alone (the header Retry-After of RFC 9110), None if it
+    # does not.
     retry_after: float | None = None

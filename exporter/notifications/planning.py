@@ -191,7 +191,7 @@ def _incident(routes: Sequence[Route], target: str, life: Life, instance: str | 
         for one in matches
         if one.target is not Scope.SELF
     )
-    alone = is_shared or life.nameless or instance is None
+    alone = is_shared or life.name_was_unknown or instance is None
     return life.ids[0] if alone else f"{life.ids[0]}/{instance}"
 
 
@@ -211,7 +211,7 @@ def _message(
         detail=occurrence.detail,
         incident=incident,
         vm=vm,
-        nameless=life.nameless,
+        name_was_unknown=life.name_was_unknown,
     )
 
 

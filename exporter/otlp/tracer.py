@@ -300,4 +300,4 @@ def _identity(source: Life | Message | Job) -> str:
     It is the name with which the life began, or the host's if there was none: all its spans have the same
     root, although the VM may get a name, or another one, meanwhile.
     """
-    return normal_name((None if source.nameless else source.instance) or socket.gethostname())
+    return normal_name((None if source.name_was_unknown else source.instance) or socket.gethostname())

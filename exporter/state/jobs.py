@@ -93,35 +93,35 @@ class BoundedTable(Table[K, V]):
 
 
 class JobKey(NamedTuple):
-    """The permanent identity of a job.
+    """The permanent identity of a job."""
 
-    Jobs of one ``lane`` are done in order. ``life`` is `Life.key`, ``sequence`` the transition's
-    number in that life, from 1; ``name`` distinguishes jobs of one lane for the same transition.
-    """
-
+    # Jobs of one lane are done in order.
     lane: str
+    # `Life.key`, or `Outage.key`.
     life: str
+    # The transition's number in that life, from 1.
     sequence: int
+    # Distinguishes jobs of one lane for the same transition.
     name: str = ""
 
 
 class Record(msgspec.Struct, Generic[W], frozen=True, omit_defaults=True):
-    """The state of a job; ``work`` is None once it is done, or if it cannot be read.
+    """The state of a job."""
 
-    ``done`` is when it ended, None while it is pending or running; ``attempts`` counts how often it was
-    started. ``process`` is the command of a hook that was started last. The rest is for messages.
-    ``services`` are those behind a target that have the message, while others do not. ``queued`` is since
-    when it waits, None if that is unknown. ``incident`` is the key of the incident that it may have opened,
-    once it is done, "" for none.
-    """
-
+    # None once it is done, or if it cannot be read.
     work: W | None = None
+    # How often a hook was started, or a message refused or not answered.
     attempts: int = 0
+    # When it ended, None while it is pending or running.
     done: datetime | None = None
     outcome: str | None = None
+    # Those behind the target that have the message, while others do not.
     services: tuple[str, ...] = ()
+    # Since when a message waits, None if that is unknown.
     queued: Moment | None = None
+    # The key of the incident that a message may have opened, once it is done, "" for none.
     incident: str = ""
+    # The command of a hook that was started last.
     process: ProcessIdentity | None = None
 
 
@@ -386,14 +386,14 @@ class HookJobs(Jobs[Job]):
             transaction.put(self, key, begun := replace(record, attempts=record.attempts + 1))
         return begun.attempts
 
-    def note_process(self, key: JobKey, process: ProcessIdentity) -> None:
+    def record_process(self, key: JobKey, process: ProcessIdentity) -> None:
         """Record which process a job has started, so that it can be ended if the exporter is killed."""
         with self._journal.transaction() as transaction:
             record = self.entries.get(key)
             if record is not None and record.done is None:
                 transaction.put(self, key, replace(record, process=process))
 
-    def note(self, key: JobKey, outcome: HookOutcome, at: datetime, spans: Sequence[Span] = ()) -> None:
+    def record_end(self, key: JobKey, outcome: HookOutcome, at: datetime, spans: Sequence[Span] = ()) -> None:
         """Record the end of a run that was not queued."""
         with self._journal.transaction() as transaction:
             self._spans.add(transaction, spans)
@@ -435,17 +435,17 @@ def _is_update(record: Record[Job]) -> bool:
 
 
 class ApprovalRecord(msgspec.Struct, frozen=True):
-    """An approval; ``sent`` is None if it is not known whether Azure accepted it.
+    """An approval."""
 
-    ``decided`` is just before the newest request. ``counted`` is that moment for the hourly limit, None once
-    it is over an hour ago.
-    """
-
+    # `Life.key`.
     key: str
     event_id: str
     rule: str
+    # Just before the newest request.
     decided: UtcTime
+    # None if it is not known whether Azure accepted it.
     sent: UtcTime | None = None
+    # When it was decided, for the hourly limit; None once that is over an hour ago.
     counted: Moment | None = _UNDATED
 
 
@@ -472,7 +472,7 @@ class Approvals(BoundedTable[str, ApprovalRecord]):
             _, left_out = self.add_newest(transaction, added, kept)
         return transaction.is_durable and not left_out
 
-    def note_sent(self, keys: Iterable[str], at: datetime, spans: Sequence[Span] = ()) -> None:
+    def record_sent(self, keys: Iterable[str], at: datetime, spans: Sequence[Span] = ()) -> None:
         with self._journal.transaction() as transaction:
             self._spans.add(transaction, spans)
             for key in keys:

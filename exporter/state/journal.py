@@ -244,7 +244,7 @@ class Journal:
 
     def _move_aside(self, error: UnusableFileError) -> None:
         aside = self._disk.move_aside(error.defect, self._clock.now())
-        self._note_loss(moment(self._clock))
+        self._record_loss(moment(self._clock))
         self._health.report(
             DegradedReason.STATE_CORRUPT,
             f"{self._disk.path} cannot be used: {error}; it was moved to {aside}, and a new one begun; "
@@ -262,13 +262,13 @@ class Journal:
         is_recent = found is not None and (self._clock.now() - found[1]).total_seconds() < HOUR
         if recorded is None and not is_recent:
             return
-        self._note_loss(renewed(recorded, self._clock))
+        self._record_loss(renewed(recorded, self._clock))
         if self.unknown_until() is not None:
             moved = f"was moved to {self._disk.directory / found[0]}" if found else "was lost"
             message = f"a state file {moved}; {self._consequence()}"
             self._health.report(DegradedReason.STATE_CORRUPT, message)
 
-    def _note_loss(self, at: Moment) -> None:
+    def _record_loss(self, at: Moment) -> None:
         self.lost = at
         left = HOUR - (seconds_since(at, self._clock) or 0.0)
         shown = self._clock.now() + timedelta(seconds=left)

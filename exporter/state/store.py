@@ -16,7 +16,7 @@ from exporter.model.messages import Message, Outage, WatchMessage
 from exporter.model.views import WorkView
 from exporter.state.disk import refuse_unsafe
 from exporter.state.jobs import Approvals, HookJobs, JobKey, LogRecords, Record, Spans
-from exporter.state.journal import Journal, Table
+from exporter.state.journal import Journal, Table, Transaction
 from exporter.state.outbox import INHERITED, Outbox
 
 _PROGRESS = "progress"
@@ -24,17 +24,18 @@ _NOTHING_TRACED = TraceJobs()
 
 
 class _Progress(msgspec.Struct, frozen=True):
-    """The progress of the watch, as in `WatchState`; ``outage`` is the current one, if it was reported.
-
-    ``lost`` is when an earlier state was lost, None once that is over an hour ago. ``failing`` is since when
-    there is no valid document, None while there is one. ``instance`` is the newest name of this VM.
-    """
+    """The progress of the watch."""
 
     incarnation: int | None = None
+    # The time of a valid document: the last one, or, after a crash, one up to 15 minutes before it.
     last_success: UtcTime | None = None
+    # The current one, if it was reported.
     outage: Outage | None = None
+    # When an earlier state was lost, None once that is over an hour ago.
     lost: Moment | None = None
+    # Since when there is no valid document, None while there is one.
     failing: Moment | None = None
+    # The newest name of this VM.
     instance: str | None = None
 
 
@@ -119,8 +120,7 @@ class Store:
             for key in (*step.forgotten, *self._outdated(step.known.last_success)):
                 transaction.delete(self._events, key)
             known = step.known
-            progress = replace(self._progress, incarnation=known.incarnation, last_success=known.last_success)
-            transaction.put(self._watch, _PROGRESS, progress)
+            self._put(transaction, incarnation=known.incarnation, last_success=known.last_success)
 
     def findings(self) -> list[WorkerReport]:
         """Return all findings of workers, including those that a crash kept from becoming transitions."""
@@ -137,7 +137,6 @@ class Store:
 
     @property
     def last_success(self) -> datetime | None:
-        """The time of a valid document: the last one, or, after a crash, one up to 15 minutes before it."""
         return self._progress.last_success
 
     @property
@@ -154,25 +153,27 @@ class Store:
         with self._journal.transaction() as transaction:
             self.outbox.add(transaction, messages)
             self.log_records.add(transaction, records)
-            progress = replace(self._progress, outage=outage)
-            transaction.put(self._watch, _PROGRESS, progress)
+            self._put(transaction, outage=outage)
 
-    def note_last_success(self, at: datetime) -> None:
-        self._note(last_success=at)
+    def record_last_success(self, at: datetime) -> None:
+        self._record_progress(last_success=at)
 
-    def note_valid(self, at: datetime, instance: str | None) -> None:
+    def record_valid(self, at: datetime, instance: str | None) -> None:
         """Record that there was a valid document, and this VM's name if it is known."""
-        self._note(last_success=at, failing=None, instance=instance or self.instance)
+        self._record_progress(last_success=at, failing=None, instance=instance or self.instance)
 
-    def note_failing(self, since: Moment, last_success: datetime | None) -> None:
+    def record_failing(self, since: Moment, last_success: datetime | None) -> None:
         """Record since when there is no valid document."""
-        self._note(failing=since, last_success=last_success)
+        self._record_progress(failing=since, last_success=last_success)
 
-    def _note(self, **fields: Any) -> None:
+    def _record_progress(self, **fields: Any) -> None:
         with self._journal.transaction() as transaction:
-            noted = replace(self._progress, **fields)
-            if noted != self._progress:
-                transaction.put(self._watch, _PROGRESS, noted)
+            self._put(transaction, **fields)
+
+    def _put(self, transaction: Transaction, **fields: Any) -> None:
+        progress = replace(self._progress, **fields)
+        if progress != self._progress:
+            transaction.put(self._watch, _PROGRESS, progress)
 
     def retry(self) -> None:
         """Retry the disk after a failure, at most every 10 s; call it at every poll."""
@@ -190,9 +191,7 @@ class Store:
     def _renew(self) -> None:
         self.approvals.renew()
         if self._progress.lost != self._journal.lost:
-            with self._journal.transaction() as transaction:
-                progress = replace(self._progress, lost=self._journal.lost)
-                transaction.put(self._watch, _PROGRESS, progress)
+            self._record_progress(lost=self._journal.lost)
 
     def work(self, lives: Collection[str]) -> dict[str, list[WorkView]]:
         """Return the messages and hook runs of each of these lives, oldest first."""

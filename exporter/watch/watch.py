@@ -28,7 +28,13 @@ from exporter.metrics import Metrics
 from exporter.model.advance import WATCHED, advance, next_imminent, pass_time
 from exporter.model.documents import Defect, Document, decode_document
 from exporter.model.events import normal_name, trace_id
-from exporter.model.jobs import ApprovalRequest, WorkerReport, note, note_clock_set, note_pause
+from exporter.model.jobs import (
+    ApprovalRequest,
+    WorkerReport,
+    record_clock_set,
+    record_pause,
+    record_report,
+)
 from exporter.model.lifecycle import Effects, Life, Occurrence, WatchState
 from exporter.model.messages import Outage, Outcome, WatchChange
 from exporter.model.views import Snapshot, UnannouncedPause, by_urgency
@@ -92,13 +98,13 @@ class Outages:
         is_due = self._valid_at - self._noted_at >= (_NOTE_PENDING_SECONDS if is_pending else _NOTE_SECONDS)
         if is_due or self._is_failing or seen.instance not in (None, self._store.instance):
             self._noted_at, self._is_failing = self._valid_at, False
-            self._store.note_valid(self._last_success, seen.instance)
+            self._store.record_valid(self._last_success, seen.instance)
 
     def invalid(self, seen: Snapshot) -> None:
         """Note a failed poll; an outage begins if there was no valid document for some minutes."""
         if not self._is_failing:
             self._is_failing = True
-            self._store.note_failing(Moment(self._clock.boot, self._valid_at), self._last_success)
+            self._store.record_failing(Moment(self._clock.boot, self._valid_at), self._last_success)
         blind, plan = self._clock.monotonic() - self._valid_at, self._notifier.plan
         after = plan.watch_after if self._tracer.keeps_records else plan.blind_after
         if self._reported is None and blind >= after:
@@ -352,7 +358,7 @@ class Watch:
         if self.snapshot.instance != instance:
             # Of too many events, those of this VM count first.
             document = decode_document(body, self.snapshot.instance)
-        if document is not None and (digest != self._digest or self.known.has_untold):
+        if document is not None and (digest != self._digest or self.known.has_unreported):
             self._take(document)
             self._digest, self._document = digest, document
         self._succeed()
@@ -365,7 +371,7 @@ class Watch:
         before, self._ahead = self._ahead, ahead(self._clock)
         # Smaller steps also correct a clock that stood still while the host paused the VM, see `pauses`.
         if before is not None and abs(self._ahead - before) > WATCHED.total_seconds():
-            self._settle(note_clock_set(self.known), self.snapshot.instance)
+            self._settle(record_clock_set(self.known), self.snapshot.instance)
 
     def approve(self) -> None:
         """Send the approvals that are due by the document that has just been fetched."""
@@ -382,7 +388,7 @@ class Watch:
         # The poll after a pause may have found that the event is gone.
         lives = seen.under_way(since=now - timedelta(seconds=seconds + 1))
         if lives:
-            self._settle(note_pause(self.known, lives, seconds), seen.instance)
+            self._settle(record_pause(self.known, lives, seconds), seen.instance)
         else:
             self.snapshot = replace(seen, last_pause=UnannouncedPause(now, seconds))
             self._metrics.unannounced_pause(seconds)
@@ -433,7 +439,7 @@ class Watch:
         if instance is None and not self.snapshot.ready:
             self._unrecorded.append(finding)
         else:
-            self._settle(note(self.known, finding, instance), instance)
+            self._settle(record_report(self.known, finding, instance), instance)
 
     def _take(self, document: Document) -> None:
         self._defects.note(document.defects)

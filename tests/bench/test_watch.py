@@ -422,7 +422,7 @@ def test_an_uneventful_poll_logs_nothing(build: Build, caplog: pytest.LogCapture
     """The same document is noted every 10 s, also with another number; a reset is not reported."""
     bench = build()
     bench.show(raw_event())
-    bench.app._store.note_valid = noted = Mock()  # type: ignore[method-assign]
+    bench.app._store.record_valid = noted = Mock()  # type: ignore[method-assign]
     caplog.set_level(logging.INFO, "exporter")
     bench.show(raw_event(), wait=60)
     bench.simulator.set_document({"DocumentIncarnation": 0, "Events": [raw_event()]})

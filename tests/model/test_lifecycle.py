@@ -82,7 +82,7 @@ def test_failures_of_hooks() -> None:
 
     def fails(hook: str, run: int) -> bool:
         failed = jobs.hook_failure(FREEZE_ID.lower(), (hook, run), HookOutcome.FAILED, at(9))
-        step = jobs.note(life.known, failed, None)
+        step = jobs.record_report(life.known, failed, None)
         life.known = step.known if step else life.known
         return step is not None
 

@@ -6,7 +6,7 @@ from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
 
 from exporter.config import Route
 from exporter.model.events import trace_id
-from exporter.model.jobs import HookOutcome, Span, SpanEvent, hook_failure, note
+from exporter.model.jobs import HookOutcome, Span, SpanEvent, hook_failure, record_report
 from exporter.model.lifecycle import Effects
 from exporter.model.messages import Outcome
 from exporter.notifications.planning import Plan
@@ -68,7 +68,9 @@ def test_changes_are_attributes_of_span_events() -> None:
     }
     assert isinstance(resources, tuple)
     assert len(resources) == 100
-    failure = note(update.known, hook_failure(FREEZE_ID.lower(), ("drain", 1), HookOutcome.FAILED, at(3)), VM)
+    failure = record_report(
+        update.known, hook_failure(FREEZE_ID.lower(), ("drain", 1), HookOutcome.FAILED, at(3)), VM
+    )
     assert failure is not None
     life.known = failure.known
     (end,) = life.feed().occurrences

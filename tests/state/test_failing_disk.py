@@ -57,7 +57,7 @@ def test_impossible_directory(tmp_path: Path, directory: str, reason: str) -> No
     store = fixture.open()
     assert fixture.problem(DegradedReason.STATE_UNWRITABLE) == _unwritable(fixture, reason)
     store.record(nth_step(WatchState(), 1))
-    store.note_last_success(fixture.clock.now())
+    store.record_last_success(fixture.clock.now())
     fixture.clock.pass_seconds(_RETRY)
     store.retry()
     assert store.load().current == replay(1).current

@@ -35,7 +35,7 @@ def test_any_history_survives_restarts(fixture: StateFixture, seed: int) -> None
             document = decode_document(one.body)
             step = advance(known, document, one.at, instance=one.instance, watching=not one.restart)
             store.record(step)
-            store.note_last_success(one.at)
+            store.record_last_success(one.at)
             known = step.known
         if one.restart:
             store = fixture.open()
@@ -73,7 +73,7 @@ def test_the_work_of_a_life(fixture: StateFixture) -> None:
         assert queued.record == Record(told[1], 2, services=("chat", "mail"), queued=first.record.queued)
         store = fixture.open()
     store.spans.lanes = ("otlp",)
-    store.hook_jobs.note(JobKey(life, life, 2, "drain"), HookOutcome.FAILED, START, [SPAN])
+    store.hook_jobs.record_end(JobKey(life, life, 2, "drain"), HookOutcome.FAILED, START, [SPAN])
     assert [span for _, span in store.spans.waiting("otlp")] == [SPAN]
     store.hook_jobs.withdraw([life], "late")
     assert store.hook_jobs.results(life) == {"drain": HookOutcome.FAILED, "warn": None}
