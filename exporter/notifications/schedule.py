@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from exporter.clock import Clock
+from exporter.clock import Clock, seconds_since
 from exporter.model.messages import Backlog, Failure, Severity
 from exporter.state.jobs import JobKey
 from exporter.state.outbox import Lane, QueuedMessage
@@ -21,8 +21,8 @@ from exporter.work import Backoff
 # More queued messages than this are sent as one to a target that was down.
 MOST_SINGLE = 10
 MOST_IN_DIGEST = 200
-# An attempt that takes longer than this does not delay others, up to this many attempts. If messages wait for
-# longer than this, the gravest go first.
+# An attempt that takes longer than this does not delay others, up to this many attempts. If the first message
+# has waited for longer than this, the gravest go first.
 SLOW_SECONDS = 2.0
 MOST_ATTEMPTS = 3
 MOST_ATTEMPTS_CRITICAL = 6
@@ -67,38 +67,39 @@ class _Hold(NamedTuple):
 
 
 class Schedule:
-    """The order of one target's messages; used by one thread. Times are the clock's monotonic seconds.
-
-    ``recovering`` is true if the target, or the exporter, was down, so that queued messages are late.
-    """
+    """The order of one target's messages; used by one thread. Times are the clock's monotonic seconds."""
 
     def __init__(
         self, clock: Clock, *, recovering: bool, chance: Callable[[], float] = random.random
     ) -> None:
         self._clock = clock
         self._chance = chance
+        # Whether the target, or the exporter, was down, so that queued messages are late.
         self._recovering = recovering
+        # Those in progress.
         self._attempts: list[Attempt] = []
-        # Whether the last attempt delivered a single message.
+        # Whether the last attempt delivered a single message: if a digest fails after it, that is the cause.
         self._accepts_singles = False
-        # Since when messages have been waiting, without a moment in which none did.
-        self._waiting_since: float | None = None
         # Until when the target asked to be left alone.
         self._quiet_until = -math.inf
         self._start_over()
 
     def _start_over(self) -> None:
         """Forget all failures."""
+        # Whether an attempt has failed, which the messages after it say.
         self.has_failed = False
         # Whether the last attempt was not answered.
         self.hangs = False
+        # By life.
         self._holds: dict[str, _Hold] = {}
-        # The events whose messages failed since the last one that was delivered.
+        # The lives whose messages failed since the last one that was delivered; with two the target is down.
         self._failing: set[str] = set()
+        # The pauses while the target is down, and the end of the one that has begun.
         self._backoff = Backoff(self._clock, chance=self._chance)
         self._paused_until = -math.inf
-        # Whether the last message had waited for the target to be up again, as those after it do.
+        # Whether the last message had waited for the target to be up again: it counts with those after it.
         self._ended_outage = False
+        # False once a digest has failed because of itself, or of one of its messages.
         self._digests_work = True
         # The digest that failed last, which is retried unchanged.
         self._digest: tuple[JobKey, ...] = ()
@@ -125,11 +126,9 @@ class Schedule:
         if len(blocked) == len(lane.lives):
             self._recovering = self._recovering and bool(self._failing or self._attempts)
             return Turn(delay=min(later.values()) - now if later else None)
-        if self._waiting_since is None:
-            self._waiting_since = now
         if now < self._quiet_until:
             return Turn(delay=self._quiet_until - now)
-        turn = self._choose(lane, blocked, backlog, late=now - self._waiting_since >= SLOW_SECONDS)
+        turn = self._choose(lane, blocked, backlog)
         wait = self._wait_for_others(turn.messages, now)
         return turn if wait == 0 else Turn(delay=wait)
 
@@ -225,7 +224,7 @@ class Schedule:
         newest = max(attempt.begun for attempt in self._attempts)
         return max(newest + SLOW_SECONDS - now, 0)
 
-    def _choose(self, lane: Lane, blocked: set[str], backlog: Backlog, *, late: bool) -> Turn:
+    def _choose(self, lane: Lane, blocked: set[str], backlog: Backlog) -> Turn:
         """Return the turn of the events that may be tried."""
         if backlog is Backlog.DIGEST and self._recovering:
             # A digest has all lives of an event, in their order.
@@ -235,10 +234,10 @@ class Schedule:
                 again = self._again(lane, held)
                 graded = (life for lives in lane.ranked.values() for life in lives if life not in held)
                 return Turn(again or lane.first(graded, MOST_IN_DIGEST), is_digest=True)
-        if self._recovering or self._holds or late:
-            life = self._first(lane, blocked, backlog)
-        else:
-            life = next(key.life for key in lane.queue if key.life not in blocked)
+        oldest = next(one for one in lane.queue.values() if one.life not in blocked)
+        age = seconds_since(oldest.record.queued, self._clock)
+        is_late = self._recovering or bool(self._holds) or age is None or age >= SLOW_SECONDS
+        life = self._first(lane, blocked, backlog) if is_late else oldest.life
         messages = tuple(lane.lives[life].values())
         waited = self._recovering or life in self._holds
         return Turn(messages if backlog is Backlog.LAST and waited else messages[:1])
@@ -288,5 +287,4 @@ class Schedule:
         """Forget the failures of events without queued messages."""
         if not lives:
             self._start_over()
-            self._waiting_since = None
         self._holds = {life: hold for life, hold in self._holds.items() if life in lives}

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exporter.clock import moment
 from exporter.model.messages import Backlog, Failure, Severity
 from exporter.notifications.schedule import (
     MOST_ATTEMPTS_CRITICAL,
@@ -94,7 +95,10 @@ class Desk:
 
     def post(self, *items: Item) -> None:
         for one in items:
-            self.lane.put(JobKey("oncall", one.life, one.sequence), Record(MESSAGES[one.severity]))
+            self.lane.put(
+                JobKey("oncall", one.life, one.sequence),
+                Record(MESSAGES[one.severity], queued=moment(self.clock)),
+            )
 
     def work(self) -> float | None:
         """Do all that is due now; return the seconds until there is more."""
