@@ -295,6 +295,7 @@ class _Walk:
         self._past = dict(known.past)
         # The lives that ended without a transition, each with the one that takes its place.
         self._replaced: dict[str, str] = {}
+        # The lives that may have changed.
         self._touched: dict[str, None] = {}
         self._occurrences: list[Occurrence] = []
 

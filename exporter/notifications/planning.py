@@ -46,26 +46,27 @@ _GAP_REMEDY = "such messages go out as the program writes them; put {% if %} aro
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Which messages are sent to which targets, and how; ``retry_for`` and ``watch_after`` are in seconds.
-
-    Messages for a target that is not in ``addresses``, as it is no longer configured, stay queued until they
-    are too old. ``storage`` is Apprise's directory. ``marker`` begins all titles. ``node`` is this VM's name
-    in Kubernetes. ``backlogs`` is filled by `check`; until then, messages wait. ``services`` is, too: the
-    number of services with a target's tag.
-    """
+    """Which messages are sent to which targets, and how; mappings are by target."""
 
     routes: Sequence[Route] = ()
+    # Messages for a target that is not in it any more stay queued until they are too old.
     addresses: Mapping[str, Address] = {}
     templates: Mapping[str, Templates] = {}
     exporter_url: str = ""
     timezone: str = "UTC"
+    # Apprise's directory.
     storage: str = ""
+    # The beginning of all titles.
     marker: str = ""
+    # This VM's name in Kubernetes.
     node: str = ""
+    # In seconds.
     retry_for: float = math.inf
     watch_after: float = math.inf
     watch_targets: Sequence[str] = ()
+    # Filled by `check`; until then, messages wait.
     backlogs: dict[str, Backlog] = msgspec.field(default_factory=dict)
+    # The number of services with a target's tag; filled by `check`.
     services: dict[str, int] = msgspec.field(default_factory=dict)
 
     @property
@@ -105,15 +106,30 @@ class Plan(msgspec.Struct, frozen=True):
         `exporter.state.outbox.Outbox.opened` says of the lives: incidents keep their keys, and the end of a
         life closes them, whatever the routes match by then.
         """
-        known, messages = self._known(vm), []
+        known, messages = self._known(vm), list[Message]()
         for occurrence in occurrences:
-            name, incidents = occurrence.life.instance or instance, opened.get(occurrence.life.key, {})
+            life, event = occurrence.life, event_view(occurrence.life)
+            name, incidents = life.instance or instance, opened.get(life.key, {})
             routed = _routed(self.routes, occurrence, name, now)
             unrouted = self._unrouted(incidents, routed) if occurrence.transition in ENDINGS else ()
-            for target in (*routed, *unrouted):
-                incident = incidents.get(target) or _incident(self.routes, target, occurrence.life, name)
-                message = _message(target, occurrence, name, known, incident)
-                messages.append(replace(message, only_closes=target in unrouted))
+            messages += [
+                Message(
+                    target=target,
+                    key=life.key,
+                    sequence=len(life.transitions),
+                    transition=occurrence.transition,
+                    at=occurrence.at,
+                    instance=name,
+                    event=event,
+                    changes=occurrence.changes,
+                    detail=occurrence.detail,
+                    vm=known,
+                    incident=incidents.get(target) or _incident(self.routes, target, life, name),
+                    name_was_unknown=life.name_was_unknown,
+                    only_closes=target in unrouted,
+                )
+                for target in (*routed, *unrouted)
+            ]
         return tuple(messages)
 
     def compose_watch(
@@ -193,26 +209,6 @@ def _incident(routes: Sequence[Route], target: str, life: Life, instance: str | 
     )
     alone = is_shared or life.name_was_unknown or instance is None
     return life.ids[0] if alone else f"{life.ids[0]}/{instance}"
-
-
-def _message(
-    target: str, occurrence: Occurrence, instance: str | None, vm: VirtualMachine, incident: str
-) -> Message:
-    life = occurrence.life
-    return Message(
-        target=target,
-        key=life.key,
-        sequence=len(life.transitions),
-        transition=occurrence.transition,
-        at=occurrence.at,
-        instance=instance,
-        event=event_view(life),
-        changes=occurrence.changes,
-        detail=occurrence.detail,
-        incident=incident,
-        vm=vm,
-        name_was_unknown=life.name_was_unknown,
-    )
 
 
 def plan_of(loaded: Loaded, *, local: Sequence[str] = (), keep_state: bool = False) -> Plan:

@@ -43,14 +43,13 @@ _PASSED = re.compile(
 
 
 class _Asked(msgspec.Struct):
-    """A request and its result; ``is_sending`` is whether its message may have been sent.
-
-    ``services`` are those behind the target that have the message.
-    """
+    """A request and its result."""
 
     request: Request
     future: "Future[Delivery | Checked]"
+    # Whether its message may have been sent.
     is_sending: bool = False
+    # Those behind the target that have the message.
     services: tuple[str, ...] = ()
 
 
@@ -65,10 +64,14 @@ class SenderProcess:
         # Requests are written in the order of their numbers, outside of the other lock.
         self._writing = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
+        # Whether it has said that it takes requests.
         self._is_ready = False
+        # Of the newest request.
         self._number = 0
+        # The requests without a result, by number, and which of them are still to be written.
         self._asked: dict[int, _Asked] = {}
         self._unwritten: list[int] = []
+        # Not before when the process is started, and when it was heard of.
         self._start_at = self._heard = clock.monotonic()
         self._backoff = Backoff(clock)
         self._loop = Loop("sender process", self._step)

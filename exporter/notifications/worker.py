@@ -53,14 +53,16 @@ class Worker:
 
     def __init__(self, target: str, plan: Plan, services: WorkerDependencies) -> None:
         self.target = target
+        # The newest one, and that which the loop follows.
         self._plan = self._plan_in_use = plan
-        self._outbox, self._sender, self._counts, self._tracer, *_ = services
+        self._outbox, self._sender, self._metrics, self._tracer, *_ = services
         *_, self._health, self._clock, self._approval = services
         # Messages queued before the start are late: the target, or the exporter, was down.
         is_late = bool(self._outbox.counts().get(target))
         self._schedule = Schedule(self._clock, recovering=is_late)
         # Those in progress, each with the plan by which it was begun.
         self._attempts: dict[Future[Delivery | Checked], tuple[Attempt, Plan]] = {}
+        # The user's templates whose failure has been logged.
         self._remarked: set[str] = set()
         self._started = self._clock.monotonic()
         self.view = TargetView(target)
@@ -174,7 +176,7 @@ class Worker:
             self._schedule.delivered(attempt, sent)
             self._succeeded(sent, skipped=delivery.skipped)
             return
-        self._counts.failed(self.target)
+        self._metrics.failed(self.target)
         if plan.address(self.target) == self._plan.address(self.target):
             self._outbox.record_attempt(sent, 0, delivery.services)
         if self._is_outdated(plan) or self._loop.stopping:
@@ -212,7 +214,7 @@ class Worker:
         self._finish(sent, now, Outcome.DELIVERED)
         self.view = replace(self.view, delivers=True, last_delivery=now)
         delays = [max((now - one.message.at).total_seconds(), 0.0) for one in sent if one.message]
-        self._counts.delivered(self.target, delays)
+        self._metrics.delivered(self.target, delays)
         if not self._schedule.is_failing:
             self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, self.target)
         for one, delay in zip(sent, delays, strict=True):
@@ -251,7 +253,7 @@ class Worker:
             return
         self._finish(queued, self._clock.now(), outcome)
         self._schedule.given_up(queued)
-        self._counts.given_up(self.target, outcome, len(queued))
+        self._metrics.given_up(self.target, outcome, len(queued))
         for one in queued:
             facts = _facts(one) | {"outcome": outcome.value, "reason": reason}
             if one.message is not None:
