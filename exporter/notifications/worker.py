@@ -157,10 +157,21 @@ class Worker:
         return [one for one in found if not may_close or self.target not in self._outbox.opened(one.life)]
 
     def _as_of_now(self, message: AnyMessage) -> AnyMessage:
-        message, life = self._outbox.as_of_now(message), self._outbox.life(message)
-        if isinstance(message, Message) and life is not None and life.ended is None:
+        """Return a message with the end of its event, or, while the event lasts, with its approval."""
+        if not isinstance(message, Message) or (life := self._outbox.life(message)) is None:
+            return message
+        if life.ended is None:
             return replace(message, event=replace(message.event, approval=self._approval(life)))
-        return message
+        event = replace(
+            message.event,
+            started=life.started,
+            ended=life.ended,
+            outcome=life.outcome,
+            changed_to=life.changed_to,
+            impact_seconds=life.impact_seconds,
+            paused_seconds=life.paused_seconds,
+        )
+        return replace(message, event=event)
 
     def _settle_ended(self) -> None:
         for future in [future for future in self._attempts if future.done()]:

@@ -162,25 +162,10 @@ class Outbox(Jobs[AnyMessage]):
             record = Record[AnyMessage](done=now, outcome=Outcome.DELIVERED, incident=incident)
             transaction.put(self, JobKey(target, life, INHERITED), record)
 
-    def life(self, message: AnyMessage) -> Life | None:
+    def life(self, message: Message) -> Life | None:
+        """Return the life of a message's event as it is now."""
         with self.lock:
             return self._lives.entries.get(message.key)
-
-    def as_of_now(self, message: AnyMessage) -> AnyMessage:
-        """Return a message with the end of its event, if the event has ended since."""
-        life = self.life(message)
-        if not isinstance(message, Message) or life is None or life.ended is None:
-            return message
-        event = replace(
-            message.event,
-            started=life.started,
-            ended=life.ended,
-            outcome=life.outcome,
-            changed_to=life.changed_to,
-            impact_seconds=life.impact_seconds,
-            paused_seconds=life.paused_seconds,
-        )
-        return replace(message, event=event)
 
     def record_attempt(self, tried: Sequence[QueuedMessage], add: int, had: Iterable[str] = ()) -> None:
         """Add to the limited attempts of messages, and to the services that have them."""
