@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from msgspec.structs import replace
@@ -33,8 +34,10 @@ from exporter.notifications.protocol import (
     Send,
 )
 from exporter.notifications.sender import SenderProcess, environment
+from tests.bench.loops import HandLoops
 from tests.builders import REBOOT_ID
 from tests.clocks import NOW, HandClock
+from tests.end_to_end.program import children as started_by
 from tests.end_to_end.program import eventually, resident
 from tests.http_server import Connection, endless, serving
 from tests.http_server import Request as HttpRequest
@@ -51,11 +54,22 @@ def clock() -> HandClock:
 
 
 @pytest.fixture
-def process(clock: HandClock) -> Iterator[SenderProcess]:
+def health(clock: HandClock) -> Health:
+    return Health(clock)
+
+
+@pytest.fixture
+def process(clock: HandClock, health: Health) -> Iterator[SenderProcess]:
     """Lend a process that is not started yet."""
-    found = SenderProcess(clock, Health(clock), dict(os.environ))
+    found = SenderProcess(clock, health, dict(os.environ))
     yield found
     found.stop()
+
+
+@pytest.fixture
+def loops(clock: HandClock, monkeypatch: pytest.MonkeyPatch) -> HandLoops:
+    """Return what moves the process on, in this thread; to be asked for before the process."""
+    return HandLoops(clock, monkeypatch)
 
 
 def post(process: SenderProcess, url: str, number: int = 1, **fields: Any) -> "Future[Delivery | Checked]":
@@ -71,28 +85,39 @@ def result(future: "Future[Delivery | Checked]") -> Delivery:
     return found
 
 
-def pid(process: SenderProcess) -> int:
+def answers(process: SenderProcess) -> bool:
+    """Wait for an answer of the process, before which it has reported all that came earlier."""
+    return result(process.ask(Send(Address("terminal"), (message(),), NOW))).delivered
+
+
+def is_done(future: "Future[Delivery | Checked]", loops: HandLoops) -> bool:
+    """Let a second pass, and return whether a request has its result."""
+    loops.advance(1)
+    return future.done()
+
+
+def pids() -> list[int]:
+    """Return the ids of the sender processes, of which one may have ended just now."""
+    commands = {one: Path(f"/proc/{one}/cmdline").read_text().split("\0") for one in started_by(os.getpid())}
+    return [one for one, words in commands.items() if protocol.COMMAND in words]
+
+
+def pid() -> int:
     """Wait for the process, and return its id."""
-
-    def ready() -> int:
-        found = process._process
-        return found.pid if found is not None and process._is_ready else 0
-
-    return int(eventually(ready))
+    (found,) = eventually(lambda: pids() if len(pids()) == 1 else [])
+    return found
 
 
-def is_another(process: SenderProcess, clock: HandClock, old: object) -> bool:
-    """Return whether a new process has been started, for which some time may have to pass."""
-    clock.pass_seconds(1)
-    return process._process not in (None, old)
+def kill(clock: HandClock) -> None:
+    """Kill the process, and wait for the next one, for which some time may have to pass."""
+    first = pid()
+    os.kill(first, signal.SIGKILL)
 
+    def is_another() -> bool:
+        clock.pass_seconds(1)
+        return pids() not in ([], [first])
 
-def test_a_message_without_an_address_comes_back_rendered(process: SenderProcess) -> None:
-    """The demo shows it on its terminal."""
-    found = result(process.ask(Send(Address("terminal"), (message(),), NOW)))
-    assert found.delivered
-    assert found.rendered is not None
-    assert "Reboot scheduled" in found.rendered.title
+    eventually(is_another)
 
 
 def test_how_long_to_wait_is_told(process: SenderProcess) -> None:
@@ -112,17 +137,19 @@ def test_a_kill_repeats_nothing_that_was_being_sent(
     process: SenderProcess, receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What is not answered by then is reported; later messages go out by another process."""
-    with http_receiver("hang") as hanging:
+    got: list[bytes] = []
+    with silent(got) as hanging:
         future = post(process, f"json://{hanging.authority}/")
-        first = pid(process)
-        eventually(lambda: any(one.is_sending for one in process._asked.values()))
+        eventually(lambda: got)
+        assert answers(process)
+        first = pid()
         os.kill(first, signal.SIGKILL)
         assert result(future) == Delivery(False, "the sender process ended", Failure.UNANSWERED)
     (logged,) = map(vars, caplog.records)
     assert (logged["message"], logged["status"]) == ("the sender process ended", -signal.SIGKILL)
     assert logged["requests"] == 1
     assert result(post(process, f"json://{receiver.authority}/")).delivered
-    assert pid(process) != first
+    assert pid() != first
     assert len(receiver.requests) == 1
 
 
@@ -131,39 +158,35 @@ def test_a_kill_before_the_start_loses_nothing(
 ) -> None:
     """Messages wait for a process that is ready."""
     futures = [post(process, f"json://{receiver.authority}/", number) for number in range(5)]
-    eventually(lambda: process._process)
     for _ in range(2):
-        old = process._process
-        assert old is not None
-        old.kill()
-        eventually(partial(is_another, process, clock, old))
+        kill(clock)
     assert all(result(future).delivered for future in futures)
     assert len(receiver.requests) == 5
 
 
 def test_a_process_that_hangs_is_replaced(
-    process: SenderProcess, clock: HandClock, receiver: Receiver, caplog: pytest.LogCaptureFixture
+    loops: HandLoops, process: SenderProcess, receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One that answers nothing for 300 s; what was not begun is repeated."""
     process.prepare()
-    first = pid(process)
+    loops.settle()
+    assert answers(process)
+    first = pid()
     os.kill(first, signal.SIGSTOP)
     future = post(process, f"json://{receiver.authority}/")
-    clock.pass_seconds(299)
-    assert process._step() == 10
-    assert (pid(process), caplog.messages) == (first, [])
-    clock.pass_seconds(1)
-    process._step()
+    loops.advance(299)
+    assert (pid(), caplog.messages) == (first, [])
+    loops.advance(1)
+    eventually(partial(is_done, future, loops))
     assert result(future).delivered
     found = list(dict.fromkeys(caplog.messages))
     assert found == ["the sender process hangs and is replaced", "the sender process ended"]
     assert len(receiver.requests) == 1
 
 
-def children(process: SenderProcess) -> list[int]:
+def children() -> list[int]:
     """Return the ids of the children of the process, oldest first."""
-    found = Path(f"/proc/{pid(process)}/task/{pid(process)}/children").read_text()
-    return sorted(map(int, found.split()))
+    return sorted(started_by(pid()))
 
 
 def test_what_is_not_sent_is_repeated_by_another_child(process: SenderProcess, receiver: Receiver) -> None:
@@ -171,7 +194,7 @@ def test_what_is_not_sent_is_repeated_by_another_child(process: SenderProcess, r
     process.prepare()
     url = f"json://{receiver.authority}/"
     assert result(post(process, url)).delivered
-    (first,) = children(process)
+    (first,) = children()
     os.kill(first, signal.SIGSTOP)
     bad = post(process, url, 2)
     good = process.ask(Send(Address("other", url=url), (message(),), NOW))
@@ -201,13 +224,13 @@ def apprise_file(folder: Path, *receivers: Receiver) -> Address:
 
 @pytest.mark.parametrize(
     ("ends", "reason"),
-    [(children, "its answer ended its process (-9)"), (lambda one: [pid(one)], "the sender process ended")],
+    [(children, "its answer ended its process (-9)"), (lambda: [pid()], "the sender process ended")],
 )
 def test_what_was_being_sent_is_not_repeated(
     process: SenderProcess,
     receiver: Receiver,
     tmp_path: Path,
-    ends: Callable[[SenderProcess], list[int]],
+    ends: Callable[[], list[int]],
     reason: str,
 ) -> None:
     """A process that ends meanwhile leaves it unanswered; what some of several services have is known."""
@@ -215,8 +238,9 @@ def test_what_was_being_sent_is_not_repeated(
     with silent(got) as hanging:
         address = apprise_file(tmp_path, receiver, hanging)
         future = process.ask(Send(address, (message(),), NOW, services=("another",)))
-        eventually(lambda: got and any(one.services for one in process._asked.values()))
-        (found,) = ends(process)
+        eventually(lambda: got)
+        assert answers(process)
+        found, *_ = ends()
         os.kill(found, signal.SIGKILL)
         delivery = result(future)
     assert (delivery.delivered, delivery.failure) == (False, Failure.UNANSWERED)
@@ -306,7 +330,7 @@ def test_an_endless_template_is_a_mistake(process: SenderProcess) -> None:
     )
     found = process.ask(CheckTemplate("body", Templates(body=immense))).result(SECONDS)
     assert found == Checked("takes too much memory; tried with transition advised")
-    (stopped,) = children(process)
+    (stopped,) = children()
     os.kill(stopped, signal.SIGSTOP)
     good = process.ask(CheckTemplate("body", Templates(body="x")))
     os.kill(stopped, signal.SIGKILL)
@@ -351,26 +375,28 @@ def test_without_fork_a_child_is_a_program(receiver: Receiver) -> None:
     [(["/none"], "No such file or directory"), ([sys.executable, "-c", "exit(3)"], "it ended with status 3")],
 )
 def test_a_process_that_cannot_be_started(
-    process: SenderProcess, clock: HandClock, monkeypatch: pytest.MonkeyPatch, command: list[str], reason: str
+    loops: HandLoops,
+    process: SenderProcess,
+    health: Health,
+    *,
+    monkeypatch: pytest.MonkeyPatch,
+    command: list[str],
+    reason: str,
 ) -> None:
     """After three attempts a check has no result; the exporter is degraded, and messages wait for it."""
-    monkeypatch.setattr(process._loop, "start", lambda: None)
     check = process.ask(CheckTarget(Address("a", url="json://h/")))
     told = process.ask(Send(Address("terminal"), (message(),), NOW))
     problem = f"the sender process cannot be started: {reason}"
+    attempts, needed = Mock(return_value=command), list[int]()
+    check.add_done_callback(lambda _: needed.append(attempts.call_count))
     with monkeypatch.context() as patch:
-        patch.setattr(protocol, "command", lambda: command)
-        for failures in (1, 2, 3):
-            assert not check.done()
-            process._step()
-            eventually(lambda: process._backoff.failures == failures)  # noqa: B023  # called at once
-            assert process._step() == process._start_at - clock.monotonic() >= 1
-            clock.pass_seconds(4)
-    assert check.result(SECONDS) == Checked(failure=problem)
-    assert [one.message for one in process._health.problems()] == [problem]
-    process._step()
+        patch.setattr(protocol, "command", attempts)
+        eventually(partial(is_done, check, loops))
+    assert (check.result(), needed) == (Checked(failure=problem), [3])
+    assert [one.message for one in health.problems()] == [problem]
+    eventually(partial(is_done, told, loops))
     assert result(told).delivered
-    assert (process._health.problems(), process._backoff.failures) == ((), 0)
+    assert health.problems() == ()
 
 
 def bomb(connection: Connection, _: HttpRequest) -> None:
@@ -433,7 +459,7 @@ def test_an_immense_answer_ends_only_its_attempt(
     """The message may have arrived; others are sent meanwhile, and the process itself does not grow."""
     good = Address("good", url=f"json://{receiver.authority}/")
     assert result(process.ask(Send(good, (message(),), NOW))).delivered
-    first = pid(process)
+    first = pid()
     before = resident(first)
     with server() as url:
         bad = post(process, url)
@@ -441,7 +467,7 @@ def test_an_immense_answer_ends_only_its_attempt(
         found = result(bad)
     assert (found.delivered, found.failure) == (False, Failure.UNANSWERED)
     assert found.reason in ("its answer is too large", "its answer takes more than 2 s of CPU time")
-    assert pid(process) == first
+    assert pid() == first
     assert resident(first, "VmHWM") - before < 2
 
 
@@ -464,17 +490,16 @@ def test_the_process_has_no_secret_in_its_environment(process: SenderProcess) ->
     passed = {"HTTPS_PROXY": "p", "no_proxy": "n", "SSL_CERT_FILE": "f", "LC_ALL": "C", "SystemRoot": "s"}
     others = {"MY_TOKEN": "canary", "OTEL_X": "canary", "NOTIFY_SOCKET": "s", "A_SERVICE_HOST": "h"}
     assert environment({**passed, **others, "HTTP_PROXY": "canary"}, {"HTTP_PROXY"}) == passed
-    process.prepare()
-    proc = Path(f"/proc/{pid(process)}")
+    assert answers(process)
+    proc = Path(f"/proc/{pid()}")
     if proc.exists():
         sockets = [link for link in (proc / "fd").iterdir() if "socket" in str(link.readlink())]
         assert sockets == []
-        assert os.getsid(pid(process)) != os.getsid(0)
+        assert os.getsid(pid()) != os.getsid(0)
         own = int(Path("/proc/self/oom_score_adj").read_text())
         assert int((proc / "oom_score_adj").read_text()) == min(own + 500, 1000)
         assert ["0", "0", "bytes"] in limits_of(proc)
-        assert result(process.ask(Send(Address("terminal"), (message(),), NOW))).delivered
-        (started,) = children(process)
+        (started,) = children()
         forked = Path(f"/proc/{started}")
         assert int((forked / "oom_score_adj").read_text()) == min(own + 700, 1000)
         (most,) = (int(line[0]) for line in limits_of(forked, "Max data size"))
@@ -483,11 +508,11 @@ def test_the_process_has_no_secret_in_its_environment(process: SenderProcess) ->
         assert [
             link.readlink() for link in (forked / "fd").iterdir() if "socket" in str(link.readlink())
         ] == []
-    first = pid(process)
+    first = pid()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         os.kill(first, number)
-    assert result(process.ask(Send(Address("terminal"), (message(),), NOW))).delivered
-    assert pid(process) == first
+    assert answers(process)
+    assert pid() == first
 
 
 def test_what_plugins_print_is_no_answer() -> None:
@@ -499,26 +524,24 @@ def test_what_plugins_print_is_no_answer() -> None:
 
 def test_a_stop_leaves_no_process(process: SenderProcess) -> None:
     """It is waited for; a request that comes later has a result at once."""
-    process.prepare()
-    pid(process)
-    running = process._process
-    assert running is not None
+    assert answers(process)
     process.stop()
-    assert running.returncode is not None
+    assert pids() == []
     assert result(post(process, "json://h/")) == Delivery(False, "the exporter is stopping")
 
 
-def test_an_idle_process_ends(process: SenderProcess, clock: HandClock) -> None:
+def test_an_idle_process_ends(loops: HandLoops, process: SenderProcess) -> None:
     """It does ten minutes after the last message; the next one starts another."""
     process.prepare()
-    running = process._process if pid(process) else None
-    assert running is not None
-    assert process._step() == 600
-    clock.pass_seconds(300)
-    assert result(process.ask(Send(Address("terminal"), (message(),), NOW))).delivered
-    clock.pass_seconds(599)
-    assert process._step() == 1
-    clock.pass_seconds(1)
-    assert process._step() is None
-    assert running.wait(SECONDS) == 0
-    assert process._process is None
+    loops.settle()
+    assert answers(process)
+    loops.advance(300)
+    assert answers(process)
+    loops.advance(599)
+    first = pid()
+    loops.advance(1)
+    eventually(lambda: pids() == [])
+    again = process.ask(Send(Address("terminal"), (message(),), NOW))
+    loops.settle()
+    assert result(again).delivered
+    assert pid() != first
