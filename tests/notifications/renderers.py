@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from msgspec.structs import replace
+
 from exporter.config import Templates
 from exporter.config.addresses import Address
 from exporter.model.messages import AnyMessage, Rendered
@@ -11,6 +13,7 @@ from exporter.notifications import rendering
 from exporter.notifications.fitting import Room
 from exporter.notifications.protocol import Checked, Send
 from exporter.notifications.templates import check
+from tests.clocks import NOW
 
 
 def characters(limit: int | None) -> Room | None:
@@ -19,19 +22,10 @@ def characters(limit: int | None) -> Room | None:
 
 
 class Renderer:
-    """Renders messages for one target."""
+    """Renders messages for one target; ``fields`` are those of `Send`."""
 
-    def __init__(
-        self,
-        templates: Templates | None = None,
-        exporter_url: str = "",
-        marker: str = "",
-        timezone: str = "UTC",
-    ) -> None:
-        self._templates = templates or Templates()
-        self._url = exporter_url
-        self._marker = marker
-        self._timezone = timezone
+    def __init__(self, templates: Templates | None = None, exporter_url: str = "", **fields: Any) -> None:
+        self._request = Send(Address("oncall"), (), NOW, templates or Templates(), exporter_url, **fields)
         self._renderer = rendering.Renderer()
         self.remarks: dict[str, str] = {}
 
@@ -39,33 +33,17 @@ class Renderer:
         self, message: AnyMessage, now: datetime, *, limit: int | None = None, failed: bool = False
     ) -> Rendered:
         """Return a message as it is sent."""
-        rendered, _, self.remarks = self._renderer.render(
-            self._request([message], now, failed=failed), characters(limit)
-        )
+        request = replace(self._request, messages=(message,), now=now, failed=failed)
+        rendered, _, self.remarks = self._renderer.render(request, characters(limit))
         return rendered
 
     def digest(
-        self, messages: Sequence[AnyMessage], now: datetime, *, limit: int | None = None, failed: bool = True
+        self, messages: Sequence[AnyMessage], now: datetime, *, limit: int | None = None
     ) -> tuple[Rendered, int]:
         """Return a digest, and of how many messages it is."""
-        request = self._request(messages, now, failed=failed, is_digest=True)
+        request = replace(self._request, messages=tuple(messages), now=now, failed=True, is_digest=True)
         rendered, count, _ = self._renderer.render(request, characters(limit))
         return rendered, count
-
-    def _request(
-        self, messages: Sequence[AnyMessage], now: datetime, *, failed: bool, is_digest: bool = False
-    ) -> Send:
-        return Send(
-            Address("oncall"),
-            tuple(messages),
-            now,
-            self._templates,
-            self._url,
-            timezone=self._timezone,
-            marker=self._marker,
-            failed=failed,
-            is_digest=is_digest,
-        )
 
 
 def checked(**templates: Any) -> Checked:

@@ -125,13 +125,6 @@ def refusing(life: str, failure: Failure) -> Callable[[Ids], Answer]:
     return lambda ids: failure if any(one == life for one, _ in ids) else None
 
 
-def test_a_target_that_is_well_is_told_in_order() -> None:
-    """What happened first is sent first, regardless of severity."""
-    desk = Desk(Item("a"), Item("b", CRITICAL), Item("a", CRITICAL, 2), Item("a", INFO, 3), Item("c"))
-    desk.work()
-    assert desk.order == ["a", "b", "a", "a", "c"]
-
-
 def test_what_waited_goes_out_gravest_first() -> None:
     """After an outage the critical ones come first, each event's in their order; later ones do not."""
     desk = Desk(Item("a"), Item("b", WARNING), Item("c", INFO), Item("c", CRITICAL, 2), Item("d", CRITICAL))
@@ -142,17 +135,6 @@ def test_what_waited_goes_out_gravest_first() -> None:
     desk.post(Item("e"), Item("f", CRITICAL))
     desk.work()
     assert desk.order[-2:] == ["e", "f"]
-
-
-def test_a_message_that_is_refused_holds_up_its_event_alone() -> None:
-    """It is tried three times within ten minutes, while others are sent; then its event continues."""
-    desk = Desk(Item("bad"), Item("bad", CRITICAL, 2), Item("a"), Item("b", CRITICAL))
-    desk.answer = lambda ids: Failure.REFUSED if ids == (("bad", 1),) else None
-    desk.work()
-    assert desk.order == ["b", "a"]
-    desk.run(60)
-    assert desk.sent.count((("bad", 1),)) == 3
-    assert desk.order == ["b", "a", "bad"]
 
 
 @pytest.mark.parametrize(
@@ -228,7 +210,7 @@ def test_no_message_waits_behind_one_that_is_not_answered() -> None:
 
 
 def test_more_than_ten_that_waited_are_a_digest() -> None:
-    """All of them, in their order; what is tried again is the same. Up to ten are sent singly."""
+    """All of them, in their order; what is tried again is the same."""
     items = [Item(f"{n % 6}", sequence=n) for n in range(11)]
     desk = Desk(*items, recovering=True)
     desk.answer = lambda _: Failure.TARGET
@@ -238,12 +220,6 @@ def test_more_than_ten_that_waited_are_a_digest() -> None:
     desk.run(60)
     whole = tuple(one.id for one in items)
     assert desk.sent == [whole, whole, (("new", 1),)]
-    few = Desk(*items[:10], recovering=True)
-    assert few.begin() == (items[0].id,)
-    few.end((items[0].id,), None)
-    few.post(items[10])
-    few.work()
-    assert {len(ids) for ids in few.sent} == {1}
 
 
 @pytest.mark.parametrize(("others", "messages"), [(10, 1), (11, 11)])

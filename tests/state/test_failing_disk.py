@@ -8,36 +8,13 @@ import pytest
 
 from exporter.health import DegradedReason
 from exporter.model.lifecycle import WatchState
-from tests.state_support import StateFixture, no_room_for_files, nth_step, on_disk, replay, unprivileged
+from tests.state_support import StateFixture, nth_step, replay, unprivileged
 
 _RETRY = 10.0
 
 
 def _unwritable(fixture: StateFixture, reason: str) -> str:
     return f"cannot write the state in {fixture.directory}: {reason}; continuing in memory"
-
-
-def test_failing_writes_are_caught_up(fixture: StateFixture) -> None:
-    """While writes fail the store works in memory; the disk is retried every 10 s, and catches up."""
-    store = fixture.open()
-    store.record(nth_step(WatchState(), 1))
-    with no_room_for_files():
-        for number in (2, 3, 4):
-            store.record(nth_step(replay(number - 1), number))
-            fixture.clock.pass_seconds(_RETRY)
-        store.retry()
-        assert store.load() == replay(4)
-        assert fixture.problem(DegradedReason.STATE_UNWRITABLE).startswith(
-            f"cannot write the state in {fixture.directory}: disk I/O error (SQLITE_IOERR"
-        )
-    store.retry()
-    assert fixture.problem(DegradedReason.STATE_UNWRITABLE) != ""
-    fixture.clock.pass_seconds(_RETRY)
-    store.retry()
-    assert fixture.health.problems() == ()
-    assert on_disk(fixture.directory, "watch")["progress"]["incarnation"] == 4
-    assert fixture.open().load() == replay(4)
-    assert fixture.aside() == []
 
 
 @pytest.mark.parametrize(

@@ -29,14 +29,15 @@ def test_the_oldest_make_room_for_the_newest(
 ) -> None:
     """No more is dropped than needed, to the byte, and what is dropped is reported."""
     monkeypatch.setitem(state_jobs.MOST_BYTES, "span_event", _ROOM)
-    table = BoundedTable(Journal(fixture.directory, fixture.health, fixture.clock), "span_event", int, str)
+    journal = Journal(fixture.directory, fixture.health, fixture.clock)
+    table = BoundedTable(journal, "span_event", int, str)
     numbers = iter(range(1, 100))
     expected: dict[int, str] = {}
     for lengths in batches:
         added = {next(numbers): "x" * (length - 3) for length in lengths}
         fitting = _newest(added, _ROOM)
         older = _newest(expected, _ROOM - sum(len(f'{key}"{value}"') for key, value in fitting.items()))
-        with table._journal.transaction() as transaction:
+        with journal.transaction() as transaction:
             deleted, left_out = table.add_newest(transaction, [*added.items()], [*table.entries])
         assert deleted == [key for key in expected if key not in older]
         assert left_out == len(added) - len(fitting)

@@ -7,21 +7,14 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from exporter.errors import ImdsError, StateDirectoryInUseError
 from exporter.model.advance import advance
 from exporter.model.documents import Document, decode_document
 from exporter.model.events import SCHEDULED, ScheduledEvent
-from exporter.model.jobs import HookOutcome, Job
-from exporter.model.lifecycle import HISTORY, Effects, Transition, WatchState
-from exporter.model.messages import Outcome
-from exporter.model.views import WorkView
+from exporter.model.lifecycle import HISTORY, Effects, WatchState
 from exporter.state import jobs as state_jobs
-from exporter.state.jobs import JobKey, Record
 from tests.model.histories import history
-from tests.notifications.messages import message, view
-from tests.otlp.test_export import SPAN
 from tests.state_support import START, StateFixture, life_of, nth_step, on_disk
 
 
@@ -42,57 +35,6 @@ def test_any_history_survives_restarts(fixture: StateFixture, seed: int) -> None
             assert store.load() == known
     assert fixture.open().load() == known
     assert fixture.health.problems() == ()
-
-
-def test_the_work_of_a_life(fixture: StateFixture) -> None:
-    """Each message and run is shown with its transition, its state and its end, also after a restart."""
-    store, step = fixture.open(), nth_step(WatchState(), 1)
-    life, other, *_ = step.known.current
-    told = [replace(message(), key=life, sequence=number) for number in (1, 2)]
-    job = Job("drain", life, 1, Transition.SCHEDULED, START, "vm_0", view(id=life), "")
-    jobs = [job, replace(job, hook="warn"), replace(job, hook="late"), replace(job, key=other)]
-    store.record(step, [*told, replace(told[0], key=other)], jobs)
-    first, second = store.outbox.lane("oncall").lives[life].values()
-    store.outbox.record_attempt([second], 1, ["chat"])
-    store.outbox.record_attempt([second], 1, ["mail", "chat"])
-    store.outbox.finish([first.key], Outcome.DELIVERED, START)
-    keys = [JobKey(life, life, 1, hook) for hook in ("drain", "warn")]
-    assert [store.hook_jobs.begin(key) for key in (*keys, keys[0], JobKey("", "", 1))] == [1, 1, 2, 0]
-    store.hook_jobs.finish(keys[:1], None, START)
-    for _ in range(2):
-        assert store.work([life]) == {
-            life: [
-                WorkView("message", "oncall", Transition.SCHEDULED, "delivered", START),
-                WorkView("message", "oncall", None, "pending", None),
-                WorkView("hook", "drain", Transition.SCHEDULED, "", START),
-                WorkView("hook", "warn", Transition.SCHEDULED, "running", None),
-                WorkView("hook", "late", Transition.SCHEDULED, "pending", None),
-            ]
-        }
-        (queued,) = store.outbox.lane("oncall").lives[life].values()
-        assert queued.record == Record(told[1], 2, services=("chat", "mail"), queued=first.record.queued)
-        store = fixture.open()
-    store.spans.lanes = ("otlp",)
-    store.hook_jobs.record_end(JobKey(life, life, 2, "drain"), HookOutcome.FAILED, START, [SPAN])
-    assert [span for _, span in store.spans.waiting("otlp")] == [SPAN]
-    store.hook_jobs.withdraw([life], "late")
-    assert store.hook_jobs.results(life) == {"drain": HookOutcome.FAILED, "warn": None}
-    assert store.hook_jobs.results(other) == {"drain": None}
-
-
-def test_work_for_an_event_that_was_forgotten(fixture: StateFixture) -> None:
-    """Messages and hooks are queued once, and again if the event is a new one."""
-    store, step = fixture.open(), nth_step(WatchState(), 1)
-    life, other, *_ = step.known.current
-    told = replace(message(), key=life)
-    job = Job("drain", life, 1, Transition.SCHEDULED, START, "vm_0", view(id=life), "")
-    for forgotten, expected in (((), 1), ((other,), 0), ((life,), 1)):
-        store.record(replace(step, forgotten=forgotten))
-        store.record(step, [told], [job])
-        found = [key for key, _ in store.outbox.first("oncall", 1)]
-        assert len(found) == store.hook_jobs.counts().get(life, 0) == expected
-        store.outbox.finish(found, None, START)
-        store.hook_jobs.finish([JobKey(life, life, 1, "drain")], None, START)
 
 
 def test_a_past_event_is_kept_as_long_as_it_is_known(fixture: StateFixture) -> None:
