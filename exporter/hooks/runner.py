@@ -65,7 +65,7 @@ def _job(hook: Hook, occurrence: Occurrence, instance: str) -> Job:
     life = occurrence.life
     return Job(
         hook=hook.name,
-        key=life.key,
+        life_key=life.key,
         sequence=len(life.transitions),
         transition=occurrence.transition,
         at=occurrence.at,
@@ -231,7 +231,7 @@ class HookRunner:
             self._inbox.put()
             return
         reason = f"{result.reason}; output: {result.output}" if result.output else result.reason
-        failure = hook_failure(job.key, (job.hook, job.sequence), result.outcome, now, reason=reason)
+        failure = hook_failure(job.life_key, (job.hook, job.sequence), result.outcome, now, reason=reason)
         self._inbox.put(replace(failure, instance=job.instance))
 
     def _end_last_run(self, key: JobKey, process: ProcessIdentity) -> str:

@@ -46,7 +46,7 @@ class DrainResults:
         now, sequence = self.clock.now(), _sequence(life)
         job = Job(
             hook=DRAIN,
-            key=life.key,
+            life_key=life.key,
             sequence=sequence,
             transition=life.transitions[sequence - 1].transition,
             at=begun,

@@ -39,8 +39,7 @@ class Job(msgspec.Struct, frozen=True):
     """
 
     hook: str
-    # `Life.key`.
-    key: str
+    life_key: str = msgspec.field(name="key")
     # From 1.
     sequence: int
     transition: Transition
@@ -167,8 +166,7 @@ class TraceJobs(msgspec.Struct, frozen=True):
 class WorkerReport(msgspec.Struct, frozen=True):
     """A transition that no document shows."""
 
-    # `Life.key`.
-    key: str
+    life_key: str
     transition: Transition
     at: datetime
     # This VM's name as the worker knew it, None if that is not known any more.
@@ -200,12 +198,12 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
 
 
 def hook_failure(
-    key: str, run: tuple[str, int], outcome: HookOutcome, at: datetime, *, reason: str = ""
+    life_key: str, run: tuple[str, int], outcome: HookOutcome, at: datetime, *, reason: str = ""
 ) -> WorkerReport:
     """Return the report of a run, a hook's name and a transition's number, that failed or timed out."""
     hook, number = run
     detail = f"hook {hook} {outcome.value.replace('_', ' ')}" + (f": {reason}" if reason else "")
-    return WorkerReport(key, Transition.HOOK_FAILED, at, hook=hook, run=number, detail=detail)
+    return WorkerReport(life_key, Transition.HOOK_FAILED, at, hook=hook, run=number, detail=detail)
 
 
 def record_report(known: WatchState, report: WorkerReport, instance: str | None) -> Effects | None:
@@ -213,7 +211,7 @@ def record_report(known: WatchState, report: WorkerReport, instance: str | None)
 
     ``instance`` is this VM's name, None while it is unknown.
     """
-    before = known.life(report.key)
+    before = known.life(report.life_key)
     if before is None or _is_recorded(before, report):
         return None
     if report.transition is Transition.APPROVED and before.ended is not None:

@@ -117,7 +117,7 @@ class Schedule:
     def next(self, lane: Lane, backlog: Backlog) -> Turn:
         """Return the next action for the queued messages."""
         now = self._clock.monotonic()
-        busy = {one.life for one in self.under_way}
+        busy = {one.life_key for one in self.under_way}
         self._forget_all_but(lane.lives.keys())
         if self._is_down and (self._attempts or now < self._paused_until):
             return Turn(delay=None if self._attempts else self._paused_until - now)
@@ -171,7 +171,7 @@ class Schedule:
         self.has_failed, self.hangs = True, failure in _UNCERTAIN
         took = self._clock.monotonic() - attempt.begun
         asked = min(retry_after, LONGEST_RETRY_AFTER)
-        lives = {one.life for one in sent}
+        lives = {one.life_key for one in sent}
         # The message that is refused is found among single ones.
         is_split = attempt.is_digest and failure is Failure.REFUSED
         if attempt.is_digest:
@@ -197,7 +197,7 @@ class Schedule:
     def given_up(self, messages: Iterable[QueuedMessage]) -> None:
         """Forget the failures of messages that are not retried."""
         for one in messages:
-            self._holds.pop(one.life, None)
+            self._holds.pop(one.life_key, None)
 
     def reset(self, *, waited: bool) -> None:
         """Start over, because of a reload; ``waited`` is true if messages waited for the target to return."""
@@ -234,10 +234,10 @@ class Schedule:
                 again = self._again(lane, held)
                 graded = (life for lives in lane.ranked.values() for life in lives if life not in held)
                 return Turn(again or lane.first(graded, MOST_IN_DIGEST), is_digest=True)
-        oldest = next(one for one in lane.queue.values() if one.life not in blocked)
+        oldest = next(one for one in lane.queue.values() if one.life_key not in blocked)
         age = seconds_since(oldest.record.queued, self._clock)
         is_late = self._recovering or bool(self._holds) or age is None or age >= SLOW_SECONDS
-        life = self._first(lane, blocked, backlog) if is_late else oldest.life
+        life = self._first(lane, blocked, backlog) if is_late else oldest.life_key
         messages = tuple(lane.lives[life].values())
         waited = self._recovering or life in self._holds
         return Turn(messages if backlog is Backlog.LAST and waited else messages[:1])
@@ -245,7 +245,7 @@ class Schedule:
     def _again(self, lane: Lane, blocked: Collection[str]) -> tuple[QueuedMessage, ...]:
         """Return the digest that failed last, if all of it still waits."""
         found = tuple(
-            lane.queue[key] for key in self._digest if key in lane.queue and key.life not in blocked
+            lane.queue[key] for key in self._digest if key in lane.queue and key.life_key not in blocked
         )
         return found if len(found) == len(self._digest) else ()
 

@@ -131,8 +131,8 @@ class Worker:
             return
         if turn.is_digest:
             # What only some of the services have waits for a digest of its own.
-            had = {one.life for one in queued if one.record.services}
-            queued = _within(tuple(one for one in queued if one.life not in had) or queued)
+            had = {one.life_key for one in queued if one.record.services}
+            queued = _within(tuple(one for one in queued if one.life_key not in had) or queued)
         attempt = self._schedule.begin(queued, is_digest=turn.is_digest)
         messages = [self._as_of_now(one.message) for one in queued if one.message]
         message = messages[-1]
@@ -154,7 +154,7 @@ class Worker:
         """Return the messages that only close an incident, if the target has none open."""
         found = [one for one in queued if one.message and one.message.only_closes]
         may_close = self._plan_in_use.may_know_incidents(self.target)
-        return [one for one in found if not may_close or self.target not in self._outbox.opened(one.life)]
+        return [one for one in found if not may_close or self.target not in self._outbox.opened(one.life_key)]
 
     def _as_of_now(self, message: AnyMessage) -> AnyMessage:
         """Return a message with the end of its event, or, while the event lasts, with its approval."""
@@ -269,7 +269,7 @@ class Worker:
             facts = _facts(one) | {"outcome": outcome.value, "reason": reason}
             if one.message is not None:
                 facts |= {"at": one.message.at, "instance": one.message.instance}
-            log.warning("message given up", extra={"target": self.target, "event_id": one.life} | facts)
+            log.warning("message given up", extra={"target": self.target, "event_id": one.life_key} | facts)
 
     def _finish(self, queued: Sequence[QueuedMessage], at: datetime, outcome: Outcome) -> None:
         messages = [one.message for one in queued if isinstance(one.message, Message)]

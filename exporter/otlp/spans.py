@@ -132,7 +132,7 @@ def hook_span(
     return _child_span(
         f"hook {job.hook}",
         job.event,
-        (vm, job.key),
+        (vm, job.life_key),
         what=what,
         times=times,
         attributes=attributes,

@@ -98,7 +98,7 @@ class JobKey(NamedTuple):
     # Jobs of one lane are done in order.
     lane: str
     # `Life.key`, or `Outage.key`.
-    life: str
+    life_key: str
     # The transition's number in that life, from 1.
     sequence: int
     # Distinguishes jobs of one lane for the same transition.
@@ -181,8 +181,8 @@ class SpanEvents(BoundedTable[tuple[str, int], SpanEvent]):
             if key[0] in lives:
                 transaction.delete(self, key)
 
-    def of(self, life: str) -> dict[int, SpanEvent]:
-        return {key[1]: event for key, event in self.snapshot() if key[0] == life}
+    def of(self, life_key: str) -> dict[int, SpanEvent]:
+        return {key[1]: event for key, event in self.snapshot() if key[0] == life_key}
 
     def clear(self) -> None:
         with self._journal.transaction() as transaction:
@@ -271,18 +271,18 @@ class Jobs(Queue[W]):
 
     def apply(self, key: JobKey, value: Record[W] | None) -> None:
         super().apply(key, value)
-        jobs = self._by_life.setdefault(key.life, {})
+        jobs = self._by_life.setdefault(key.life_key, {})
         if value is not None:
             jobs[key] = value
         else:
             jobs.pop(key, None)
         if not jobs:
-            del self._by_life[key.life]
+            del self._by_life[key.life_key]
 
-    def of(self, life: str) -> list[tuple[JobKey, Record[W]]]:
+    def of(self, life_key: str) -> list[tuple[JobKey, Record[W]]]:
         """Return the jobs of a life, oldest first."""
         with self.lock:
-            return list(self._by_life.get(life, {}).items())
+            return list(self._by_life.get(life_key, {}).items())
 
     def take_dropped(self) -> dict[str, int]:
         """Return how many jobs were dropped for lack of room since the last call, by target or hook."""
@@ -348,14 +348,15 @@ class HookJobs(Jobs[Job]):
 
     def add(self, transaction: Transaction, jobs: Sequence[Job]) -> None:
         """Add unknown jobs; one for an update replaces one of the same hook that has not started."""
-        updates = {(job.key, job.hook) for job in jobs if job.transition is Transition.UPDATED}
+        updates = {(job.life_key, job.hook) for job in jobs if job.transition is Transition.UPDATED}
         for life, hook in updates:
             for key, record in self._not_begun(life):
                 if key.name == hook and _is_update(record):
                     transaction.delete(self, key)
         if jobs:
             keyed = [
-                (JobKey(job.event.id.lower(), job.key, job.sequence, job.hook), Record(job)) for job in jobs
+                (JobKey(job.event.id.lower(), job.life_key, job.sequence, job.hook), Record(job))
+                for job in jobs
             ]
             self._queue(transaction, keyed, jobs[0].at)
 
@@ -405,7 +406,7 @@ class HookJobs(Jobs[Job]):
             for key in [key for life in lives for key, _ in self.of(life) if key.name == hook]:
                 transaction.delete(self, key)
 
-    def results(self, life: str, but: Container[int] = ()) -> dict[str, HookOutcome | None]:
+    def results(self, life_key: str, but: Container[int] = ()) -> dict[str, HookOutcome | None]:
         """Return the outcome of each hook's newest run for a life; None while it is pending or running.
 
         Runs for the transitions with the numbers ``but`` are left out, and those that were dropped because
@@ -413,19 +414,19 @@ class HookJobs(Jobs[Job]):
         """
         return {
             key.name: HookOutcome(record.outcome) if record.outcome else None
-            for key, record in sorted(self.of(life), key=lambda run: run[0].sequence)
+            for key, record in sorted(self.of(life_key), key=lambda run: run[0].sequence)
             if key.sequence not in but and (record.outcome or not record.done)
         }
 
     def failures(self) -> list[WorkerReport]:
         return [
-            hook_failure(key.life, (key.name, key.sequence), HookOutcome(record.outcome), record.done)
+            hook_failure(key.life_key, (key.name, key.sequence), HookOutcome(record.outcome), record.done)
             for key, record in self.snapshot()
             if record.done is not None and record.outcome in (HookOutcome.FAILED, HookOutcome.TIMED_OUT)
         ]
 
-    def _not_begun(self, life: str) -> Iterator[tuple[JobKey, Record[Job]]]:
-        for key, record in self.of(life):
+    def _not_begun(self, life_key: str) -> Iterator[tuple[JobKey, Record[Job]]]:
+        for key, record in self.of(life_key):
             if record.done is None and not record.attempts:
                 yield key, record
 
@@ -437,8 +438,7 @@ def _is_update(record: Record[Job]) -> bool:
 class ApprovalRecord(msgspec.Struct, frozen=True):
     """An approval."""
 
-    # `Life.key`.
-    key: str
+    life_key: str = msgspec.field(name="key")
     event_id: str
     rule: str
     # Just before the newest request.
@@ -498,7 +498,7 @@ class Approvals(BoundedTable[str, ApprovalRecord]):
 
     def of_last_hour(self) -> set[str]:
         """Return the lives that were, or may have been, approved within the last hour."""
-        return {one.key for one in self.known() if self._counted(one) is not None}
+        return {one.life_key for one in self.known() if self._counted(one) is not None}
 
     def renew(self) -> None:
         """Count those of another boot from now on, and those of over an hour ago no more."""

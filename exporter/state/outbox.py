@@ -33,9 +33,9 @@ class QueuedMessage(msgspec.Struct, eq=False):
         return self.record.work
 
     @property
-    def life(self) -> str:
+    def life_key(self) -> str:
         """The key of its event's life, or of the outage."""
-        return self.key.life
+        return self.key.life_key
 
 
 class Lane:
@@ -59,7 +59,7 @@ class Lane:
         if key in self.queue:
             self.queue[key].record = record
             return
-        life = key.life
+        life = key.life_key
         if life not in self.lives:
             lives = self._of_event.setdefault(_event(life), {})
             self.behind |= dict.fromkeys([life] if lives else [])
@@ -74,7 +74,7 @@ class Lane:
         """Remove a message, if it is there; of those as grave, the event's next one is ranked last."""
         if self.queue.pop(key, None) is None:
             return
-        life = key.life
+        life = key.life_key
         self._rank(life, add=False)
         messages = self.lives.pop(life)
         del messages[key.sequence]
@@ -143,14 +143,14 @@ class Outbox(Jobs[AnyMessage]):
             keys = [JobKey(one.target, one.key, one.sequence) for one in messages]
             self._queue(transaction, zip(keys, records, strict=True), max(message.at for message in messages))
 
-    def opened(self, life: str) -> dict[str, str]:
+    def opened(self, life_key: str) -> dict[str, str]:
         """Return the targets that got a message of this life, or of this outage, or still wait for one.
 
         Each target comes with the key of the incident, "" if that is unknown. A message that was given up
         counts if it may have arrived, at least at one of the services behind the target.
         """
         found: dict[str, str] = {}
-        for key, record in self.of(life):
+        for key, record in self.of(life_key):
             if not (record.work and record.work.only_closes) and _may_have_opened(record):
                 found.setdefault(key.lane, record.work.incident if record.work else record.incident)
         return found

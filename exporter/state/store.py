@@ -125,7 +125,7 @@ class Store:
     def findings(self) -> list[WorkerReport]:
         """Return all findings of workers, including those that a crash kept from becoming transitions."""
         approved = [
-            WorkerReport(one.key, Transition.APPROVED, one.sent)
+            WorkerReport(one.life_key, Transition.APPROVED, one.sent)
             for one in self.approvals.known()
             if one.sent is not None
         ]
@@ -208,7 +208,7 @@ class Store:
         }
 
     def _work_view(self, kind: Literal["message", "hook"], key: JobKey, record: Record[Any]) -> WorkView:
-        life = self._events.entries.get(key.life)
+        life = self._events.entries.get(key.life_key)
         known = life.transitions if life is not None else ()
         found = (one.transition for number, one in enumerate(known, 1) if number == key.sequence)
         state = record.outcome or ""

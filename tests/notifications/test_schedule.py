@@ -64,7 +64,7 @@ class Desk:
         turn = self.schedule.next(self.lane, self.backlog)
         if not turn.messages:
             return turn.delay
-        ids = tuple((one.life, one.key.sequence) for one in turn.messages)
+        ids = tuple((one.life_key, one.key.sequence) for one in turn.messages)
         self.attempts[ids] = self.schedule.begin(turn.messages, is_digest=turn.is_digest)
         self.sent.append(ids)
         return ids
@@ -84,7 +84,9 @@ class Desk:
         for one in ids:
             self.tries[one] = self.tries.get(one, 0) + 1
         lost = [
-            one for one in attempt.messages if self.tries[one.life, one.key.sequence] >= MOST_ATTEMPTS_FOR_ONE
+            one
+            for one in attempt.messages
+            if self.tries[one.life_key, one.key.sequence] >= MOST_ATTEMPTS_FOR_ONE
         ]
         self.schedule.given_up(lost)
         self._remove(lost)
@@ -339,7 +341,7 @@ class Driver(Desk):
         assert not lives & {life for ids in self.under_way for life, _ in ids}
         for life in lives:
             mine = [number for one, number in turn if one == life]
-            assert mine == [key.sequence for key in self.lane.queue if key.life == life][: len(mine)]
+            assert mine == [key.sequence for key in self.lane.queue if key.life_key == life][: len(mine)]
         assert len(self.under_way) < MOST_ATTEMPTS_CRITICAL
 
 

@@ -92,7 +92,7 @@ def test_reading_does_not_wait_for_the_disk(fixture: StateFixture) -> None:
     store.approvals.decide([(life_of("A"), "rule")], START)
     with store._journal.transaction():
         # This thread holds what a writer holds while it waits for the disk.
-        assert [approval.key for approval in store.approvals.known()] == ["a"]
+        assert [approval.life_key for approval in store.approvals.known()] == ["a"]
         assert store.outbox.counts() == {}
         assert store.outbox.first("oncall", 1) == []
         assert store.hook_jobs.counts() == {}
@@ -124,7 +124,7 @@ def test_what_is_known_of_approvals_is_bounded(fixture: StateFixture) -> None:
     for hundred in range(10):
         lives = [life_of(f"{hundred}{number:0>2}{rest}") for number in range(100)]
         assert store.approvals.decide([(life, "rule") for life in lives], START)
-    known = [one.key[:3] for one in store.approvals.known()]
+    known = [one.life_key[:3] for one in store.approvals.known()]
     assert known == [str(number) for number in range(1000 - len(known), 1000)]
     assert len(known) >= 100
     assert store.approvals.size <= state_jobs.MOST_BYTES["approval"]
