@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from exporter.clock import Clock
 from exporter.health import DegradedReason, Health
-from exporter.metrics.counted import PREFIX
+from exporter.metrics.counters import PREFIX
 from exporter.model.events import EVENT_STATUSES, EVENT_TYPES, Affected, normal_name
 from exporter.model.lifecycle import Life
 from exporter.model.views import NO_APPROVAL, ApprovalView, Snapshot
