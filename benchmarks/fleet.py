@@ -7,13 +7,13 @@ from prometheus_client import CollectorRegistry, disable_created_metrics
 from benchmarks.figure import Figure
 from exporter.clock import SystemClock
 from exporter.config import Metrics as MetricsSettings
-from exporter.health import Health
 from exporter.metrics import Metrics, SnapshotCollector
 from exporter.model.advance import advance
 from exporter.model.events import ScheduledEvent
 from exporter.model.lifecycle import WatchState
 from exporter.model.views import Snapshot
 from tests.builders import document, scheduled
+from tests.web.support import Scene
 
 VMS = 200
 EVENTS = 20
@@ -45,10 +45,9 @@ def series() -> Iterator[Figure]:
 
 
 def _count(name: str, events: Sequence[ScheduledEvent], settings: MetricsSettings) -> int:
-    clock = SystemClock()
     registry = CollectorRegistry()
     metrics = Metrics(registry)
-    step = advance(WatchState(), document(*events), clock.now(), instance=name, watching=True)
+    step = advance(WatchState(), document(*events), SystemClock().now(), instance=name, watching=True)
     snapshot = Snapshot(
         instance=name,
         up=True,
@@ -57,7 +56,7 @@ def _count(name: str, events: Sequence[ScheduledEvent], settings: MetricsSetting
         all_events=settings.events == "all",
         resources=settings.resources,
     )
-    registry.register(SnapshotCollector(lambda: snapshot, Health(clock), clock))
+    registry.register(SnapshotCollector(Scene(snapshot)))
     for occurrence in step.occurrences:
         if snapshot.has_series(occurrence.life):
             metrics.happened(occurrence)

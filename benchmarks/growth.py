@@ -12,13 +12,13 @@ from prometheus_client import CollectorRegistry, generate_latest
 from benchmarks.core import take
 from benchmarks.figure import Figure
 from exporter.clock import SystemClock
-from exporter.health import Health
 from exporter.metrics import SnapshotCollector
 from exporter.model.advance import advance
 from exporter.model.documents import decode_document
 from exporter.model.lifecycle import WatchState
 from exporter.model.views import Snapshot
 from tests.builders import body, raw_event
+from tests.web.support import Scene
 
 SIZES = (1, 10, 100, 1000)
 WORDS = {
@@ -67,13 +67,11 @@ def _timed(act: Callable[..., object], what: object) -> float:
 
 
 def _registry(document: bytes) -> CollectorRegistry:
-    clock = SystemClock()
-    known = advance(
-        WatchState(), decode_document(document), clock.now(), instance="WestNO_0", watching=True
-    ).known
+    found, now = decode_document(document), SystemClock().now()
+    known = advance(WatchState(), found, now, instance="WestNO_0", watching=True).known
     snapshot = Snapshot(instance="WestNO_0", up=True, ready=True, current=tuple(known.current.values()))
     registry = CollectorRegistry()
-    registry.register(SnapshotCollector(lambda: snapshot, Health(clock), clock))
+    registry.register(SnapshotCollector(Scene(snapshot)))
     return registry
 
 

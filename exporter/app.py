@@ -23,7 +23,7 @@ from exporter.config.loading import Loaded
 from exporter.errors import ConfigurationError, Mistakes
 from exporter.health import DegradedReason, Health
 from exporter.metrics import Metrics, SnapshotCollector
-from exporter.model.views import Snapshot
+from exporter.model.views import Demonstration, Snapshot
 from exporter.notifications import planning
 from exporter.notifications.planning import Plan
 from exporter.notifications.sender import SenderProcess, environment
@@ -33,9 +33,8 @@ from exporter.serving.server import Server
 from exporter.state.store import Store
 from exporter.systemd import Systemd, status
 from exporter.web.app import WebApp
-from exporter.web.site import Demonstration, WebContext
 from exporter.web.webfile import WebConfig
-from exporter.work import Reloader, Watchdog
+from exporter.work import Reloader
 
 log = logging.getLogger(__name__)
 
@@ -78,20 +77,17 @@ class App:
         self._options = options
         self._clock = clock
         self._systemd = Systemd(os.environ)
-        self._environ = dict(os.environ)
         self._signals: queue.SimpleQueue[_Signal | Mistakes] = queue.SimpleQueue()
         self._reloader = Reloader(self._prepare)
         self._loaded = self._read()
         self._config = self._loaded.config
-        self._watchdog = Watchdog(clock)
         self.health = Health(clock)
         # What the check of targets found only after the start.
         self._reported: list[str] = []
         self._sender = sender_type(clock, self.health, environment(os.environ, variables(self._config)))
-        self._registry = CollectorRegistry()
         disable_created_metrics()
-        ProcessCollector(registry=self._registry)
-        self._metrics = Metrics(self._registry)
+        self._metrics = Metrics(CollectorRegistry())
+        ProcessCollector(registry=self._metrics.registry)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -109,7 +105,14 @@ class App:
             self._store = Store.open(directory, health=self.health, clock=self._clock)
             undo.callback(self._store.close)
             self._build()
-            self._server = Server(WebApp(self._site()), listener, tls=self._web.ssl_contexts())
+            application = WebApp(
+                self._pipeline,
+                self._metrics,
+                self._web.current,
+                self._reloader if self._options.enable_lifecycle else None,
+                demonstration=self.demonstration,
+            )
+            self._server = Server(application, listener, tls=self._web.ssl_contexts())
             undo.pop_all()
         self._server.start()
         self._pipeline.start()
@@ -123,24 +126,12 @@ class App:
             self._metrics,
             self.health,
             self._clock,
-            families=self._registry.collect,
-            watchdog=self._watchdog,
             sender=self._sender,
             died=partial(self._signals.put, _Signal.DIED),
         )
         self._plan = self.plan_of(self._loaded)
         self._use(self._loaded, self._plan)
-        self._registry.register(
-            SnapshotCollector(
-                lambda: self.snapshot,
-                self.health,
-                self._clock,
-                waiting=self._pipeline.pending,
-                approval=self._pipeline.approver.view_if_on,
-                out_of_service=self._pipeline.out_of_service,
-                node=lambda: self._config.kubernetes.node_name(os.environ),
-            )
-        )
+        self._metrics.registry.register(SnapshotCollector(self._pipeline))
 
     def _check_targets(self) -> None:
         self._signals.put(planning.check(self._loaded, self._plan, self._sender))
@@ -154,7 +145,7 @@ class App:
         """
         ready_at = self._clock.monotonic() + _CHECK_SECONDS
         is_ready = False
-        while (hanging := self._watchdog.check()) is None:
+        while (hanging := self._pipeline.watchdog.check()) is None:
             left = ready_at - self._clock.monotonic()
             if not is_ready and left <= 0:
                 is_ready = True
@@ -216,7 +207,7 @@ class App:
         self._server.stop(_SERVER_STOP_SECONDS)
         ended = self._pipeline.hooks.join(deadline - self._clock.monotonic()) and ended
         if ended:
-            self._pipeline.note_last_success()
+            self._pipeline.record_last_success()
             self._store.close()
         log.info("stopped")
 
@@ -242,31 +233,11 @@ class App:
 
     def _use(self, loaded: Loaded, plan: Plan) -> None:
         self._config = loaded.config
-        self._pipeline.configure(loaded.config, plan, loaded.alertmanagers, self._environ)
+        self._pipeline.configure(loaded, plan, os.environ)
         self._metrics.loaded(self._clock.now())
         self.health.clear(DegradedReason.RELOAD_FAILED)
         for problem in self._reported:
             self.health.clear(DegradedReason.NOTIFICATIONS_FAILING, problem)
-
-    def _site(self) -> WebContext:
-        return WebContext(
-            snapshot=lambda: self.snapshot,
-            health=self.health,
-            clock=self._clock,
-            metrics=self._registry,
-            failed_logins=self._metrics.failed_logins,
-            demonstration=self.demonstration,
-            reload=self._reloader.request,
-            lifecycle_enabled=self._options.enable_lifecycle,
-            approval=self._pipeline.approver.view,
-            in_service=self._pipeline.out_of_service,
-            work=self._store.work,
-            polls=lambda: self._pipeline.polls,
-            node=lambda: self._pipeline.node.view,
-            targets=self._pipeline.targets,
-            configuration=lambda: self._pipeline.configuration(self._options.config_file),
-            settings=self._web.current,
-        )
 
 
 def run(options: Options, clock: Clock) -> int:
@@ -275,7 +246,7 @@ def run(options: Options, clock: Clock) -> int:
     Until this installs its handlers, signals are handled as set up by `exporter.__main__`.
     """
     if hasattr(signal, "SIGCHLD"):
-        # If it is ignored, which can be inherited, the system discards the exit status of hooks.
+        # If it is ignored, which can be inherited, `subprocess` takes every end of a hook for a success.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     app = App(options, clock)
     for number in _STOP_SIGNALS:

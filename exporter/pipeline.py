@@ -1,27 +1,35 @@
 """The wiring between IMDS and the receivers: the watch, and the parts that act on its transitions."""
 
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from exporter.alertmanager import loop as alerting
 from exporter.alertmanager.loop import Alertmanagers
 from exporter.approval.approver import Approver
 from exporter.clock import Clock
-from exporter.config import Config, state_directory
-from exporter.config.addresses import Address, variables
+from exporter.config import state_directory
+from exporter.config.addresses import variables
+from exporter.config.loading import Loaded
 from exporter.health import Health
 from exporter.hooks.runner import HookRunner, inherited
 from exporter.imds.client import RateLimiter, client_of
 from exporter.kubernetes.loop import NodeLoop
 from exporter.kubernetes.reports import DrainResults
 from exporter.metrics import Metrics
-from exporter.model.views import ConfigurationView, Minute, Snapshot, TargetView
+from exporter.model.lifecycle import Life
+from exporter.model.views import (
+    ApprovalView,
+    ConfigurationView,
+    Minute,
+    NodeView,
+    Snapshot,
+    TargetView,
+    WorkView,
+)
 from exporter.notifications.planning import Plan
 from exporter.notifications.sender import SenderProcess
 from exporter.notifications.worker import Notifier, WorkerDependencies
 from exporter.otlp import Tracer
-from exporter.otlp.pusher import Families
 from exporter.state.store import Store
 from exporter.watch.poller import Poller
 from exporter.watch.watch import Watch, out_of_service
@@ -37,68 +45,54 @@ _ALERTMANAGER_STOP_SECONDS = 0.5
 
 
 class Pipeline:
-    """The watch, and the parts that act on its transitions: `configure`, `start`, then `stop`."""
+    """The watch, and the parts that act on its transitions: `configure`, `start`, then `stop`.
 
-    def __init__(  # noqa: PLR0913  # it is built in one place, by names
+    What it shows to the web application and to a scrape is that of `Views`.
+    """
+
+    def __init__(
         self,
         store: Store,
         metrics: Metrics,
         health: Health,
         clock: Clock,
         *,
-        families: Families,
-        watchdog: Watchdog,
         sender: SenderProcess,
         died: Callable[[], None],
     ) -> None:
-        """Build the parts; ``died`` is called if an unexpected error ends the poller.
-
-        ``families`` returns all metrics.
-        """
+        """Build the parts; ``died`` is called if an unexpected error ends the poller."""
+        self.health = health
+        self.clock = clock
+        self.watchdog = Watchdog(clock)
         self._store = store
         self._metrics = metrics
-        self._clock = clock
         self._limiter = RateLimiter(clock)
-        store.renew_lives()
-        known = store.load()
-        self._tracer = Tracer(
-            store.spans,
-            store.log_records,
-            metrics,
-            health,
-            clock,
-            families=families,
-            vm=lambda: self.snapshot.vm,
-            instance=lambda: self.snapshot.instance,
-            environ=os.environ,
-        )
         inbox = Inbox()
+        self._tracer = Tracer(store, metrics, health, clock, snapshot=lambda: self.snapshot)
         self.hooks = HookRunner(store.hook_jobs, metrics, self._tracer, inbox, clock)
-        self.node = NodeLoop(
+        self.node_loop = NodeLoop(
             lambda: self.snapshot,
             DrainResults(store.hook_jobs, metrics, self._tracer, inbox, health=health, clock=clock),
         )
         self._alertmanagers = Alertmanagers(alerting.Services(lambda: self.snapshot, metrics, health, clock))
-        self.approver = Approver(store, metrics, self._tracer, inbox, clock)
+        self._approver = Approver(store, metrics, self._tracer, inbox, clock)
         self.notifier = Notifier(
-            WorkerDependencies(store.outbox, sender, metrics, self._tracer, health, clock, self.approver.view)
+            WorkerDependencies(store.outbox, sender, metrics, self._tracer, health, clock, self.approval)
         )
         self._watch = Watch(
-            store=store,
+            store,
             notifier=self.notifier,
-            metrics=metrics,
             tracer=self._tracer,
             hooks=self.hooks,
-            approver=self.approver,
-            node=self.node,
-            alertmanagers=self._alertmanagers,
+            approver=self._approver,
+            readers=(self.node_loop, self._alertmanagers),
             inbox=inbox,
+            metrics=metrics,
             health=health,
             clock=clock,
-            known=known,
         )
         inbox.put(*store.findings())
-        self._poller = Poller(self._watch, inbox, clock, watchdog, died=died)
+        self._poller = Poller(self._watch, inbox, clock, self.watchdog, died=died)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -106,43 +100,55 @@ class Pipeline:
 
     @property
     def polls(self) -> tuple[Minute, ...]:
-        return self._poller.polls.last_hour(self._clock.now())
+        return self._poller.polls.last_hour(self.clock.now())
+
+    @property
+    def node_name(self) -> str:
+        return self.notifier.plan.node
+
+    @property
+    def node(self) -> NodeView | None:
+        return self.node_loop.view
 
     def targets(self) -> tuple[TargetView, ...]:
-        """Return the delivery to each target, and to each Alertmanager."""
         return (*self.notifier.targets(), *self._alertmanagers.targets())
 
     def pending(self) -> Mapping[str, int]:
-        """Return the number of messages and alerts that wait, by target."""
         return self.notifier.pending() | self._alertmanagers.pending()
 
-    def configure(
-        self, settings: Config, plan: Plan, alertmanagers: Sequence[Address], environ: Mapping[str, str]
-    ) -> None:
+    def approval(self, life: Life) -> ApprovalView:
+        return self._approver.view(life)
+
+    def work(self, lives: Collection[str]) -> Mapping[str, Sequence[WorkView]]:
+        return self._store.work(lives)
+
+    def configure(self, loaded: Loaded, plan: Plan, environ: Mapping[str, str]) -> None:
         """Apply a configuration; hooks inherit those variables of ``environ`` that contain no secrets."""
-        client = client_of(settings.imds, self._clock, self._limiter)
+        settings = loaded.config
+        client = client_of(settings.imds, self.clock, self._limiter)
         if self.snapshot.ready and self.snapshot.endpoint == client.endpoint:
             client.expect_answers()
-        self._config = settings
-        self._tracer.configure(settings)
+        self._loaded = loaded
+        self._tracer.configure(settings, environ)
         self._metrics.notifying(plan.addresses)
         self._metrics.approving(rule.name for rule in settings.approval.rules)
         self._metrics.hooking(hook.name for hook in settings.hooks)
         self.notifier.configure(plan)
         self.hooks.configure(settings.hooks, inherited(environ, variables(settings)))
-        self.node.configure(settings.kubernetes, environ)
-        self._alertmanagers.configure(settings.alertmanager, alertmanagers, settings.web.external_url)
+        self.node_loop.configure(settings.kubernetes, environ)
+        self._alertmanagers.configure(settings.alertmanager, loaded.alertmanagers, settings.web.external_url)
         # The poller takes it over later, after the poll in progress.
-        self.approver.supersede(settings)
+        self._approver.supersede(settings)
         self._poller.configure(settings, client)
 
-    def configuration(self, file: Path | None) -> ConfigurationView:
-        """Return what users may see of the configuration in use, which was read from ``file``."""
+    @property
+    def configuration(self) -> ConfigurationView:
+        settings, file = self._loaded.config, self._loaded.file.path
         return ConfigurationView(
-            file=str(file.absolute()) if file else None,
-            state_directory=str(state_directory(self._config).absolute()),
-            approval=self._config.approval.mode.value,
-            hooks=tuple(hook.name for hook in self._config.hooks),
+            file=str(file.absolute()) if file != Path() else None,
+            state_directory=str(state_directory(settings).absolute()),
+            approval=settings.approval.mode.value,
+            hooks=tuple(hook.name for hook in settings.hooks),
             tracing=self._tracer.is_on,
             otlp=self._tracer.signals,
         )
@@ -154,8 +160,8 @@ class Pipeline:
         """Stop all parts but ``hooks``, and return whether they ended in time."""
         ended = (
             self._poller.stop(_POLLER_STOP_SECONDS),
-            self.approver.stop(_APPROVER_STOP_SECONDS),
-            self.node.stop(_NODE_STOP_SECONDS),
+            self._approver.stop(_APPROVER_STOP_SECONDS),
+            self.node_loop.stop(_NODE_STOP_SECONDS),
             self.notifier.stop(_NOTIFIER_STOP_SECONDS),
         )
         # It does not write to the state.
@@ -163,12 +169,11 @@ class Pipeline:
         self._tracer.stop(_TRACER_STOP_SECONDS)
         return all(ended)
 
-    def note_last_success(self) -> None:
+    def record_last_success(self) -> None:
         """Record the time of the last valid document; call it when all parts have ended."""
         last_success = self.snapshot.last_success
         if last_success is not None:
             self._store.record_last_success(last_success)
 
     def out_of_service(self) -> str:
-        """Return the reason why this VM should get no new work, or ""."""
-        return out_of_service(self.snapshot, self._config.in_service.match, self._clock.now())
+        return out_of_service(self.snapshot, self._loaded.config.in_service.match, self.clock.now())

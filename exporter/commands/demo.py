@@ -24,14 +24,13 @@ from exporter.commands import invoked, terminal
 from exporter.config.loading import Loaded
 from exporter.health import Health
 from exporter.model.messages import AnyMessage, Delivery, Rendered
-from exporter.model.views import EventView, event_view
+from exporter.model.views import Demonstration, EventView, event_view
 from exporter.model.wording import printable
 from exporter.notifications import planning
 from exporter.notifications.planning import Plan
 from exporter.notifications.protocol import Checked, Request, Send
 from exporter.notifications.sender import SenderProcess
 from exporter.simulator import Simulator, SimulatorServer, load_scenarios
-from exporter.web.site import Demonstration
 
 SPEED = 60.0
 KEPT = 50

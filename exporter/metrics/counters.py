@@ -67,6 +67,7 @@ class Metrics:
     """Metrics updated as things happen; register them and a `SnapshotCollector` in one registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
         self._counter = partial(Counter, namespace=PREFIX, registry=registry)
         self._gauge = partial(Gauge, namespace=PREFIX, registry=registry)
         self._histogram = partial(Histogram, namespace=PREFIX, registry=registry)

@@ -1,20 +1,20 @@
 """Gauges computed from the latest snapshot at every scrape."""
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice, product
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from exporter.clock import Clock
-from exporter.health import DegradedReason, Health
+from exporter.config import Mode
+from exporter.health import DegradedReason
 from exporter.metrics.counters import PREFIX
 from exporter.model.events import EVENT_STATUSES, EVENT_TYPES, Affected, normal_name
 from exporter.model.lifecycle import Life
-from exporter.model.views import NO_APPROVAL, ApprovalView, Snapshot
+from exporter.model.views import Snapshot, Views
 from exporter.model.vm import VirtualMachine, tag_label
 
 # Azure lists a handful of events, of at most 1,000 VMs each.
@@ -32,23 +32,12 @@ class SnapshotCollector(Collector):
         azure_scheduled_events_up 1.0
         azure_scheduled_events_pending{event_status="Scheduled",event_type="Freeze",target="self"} 1.0
         azure_scheduled_events_event_seconds_to_not_before{event_id="C7061BAC-...",event_type="Freeze"} 893.2
-
-    ``waiting`` returns the number of queued messages per target, ``approval`` the state of an event's
-    approval, ``out_of_service`` the reason why this VM should get no new work, or "". ``node`` returns the
-    name of the Node, or "".
     """
 
-    snapshot: Callable[[], Snapshot]
-    health: Health
-    clock: Clock
-    _: KW_ONLY
-    waiting: Callable[[], Mapping[str, int]] = dict
-    approval: Callable[[Life], ApprovalView] = lambda _: NO_APPROVAL
-    out_of_service: Callable[[], str] = str
-    node: Callable[[], str] = str
+    views: Views
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        return self._families(self.snapshot())
+        return self._families(self.views.snapshot)
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         """Yield every possible family, so that ``name[]`` can select from them."""
@@ -56,13 +45,13 @@ class SnapshotCollector(Collector):
 
     def _families(self, snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
         yield from _watch(snapshot)
-        yield _instance(snapshot.vm, self.node())
+        yield _instance(snapshot.vm, self.views.node_name)
         yield _gauge(
             "in_service",
             "1 while this VM may get new work, 0 while an event takes it out of service.",
-            [((), not self.out_of_service())],
+            [((), not self.views.out_of_service())],
         )
-        present = {problem.reason for problem in self.health.problems()}
+        present = {problem.reason for problem in self.views.health.problems()}
         if snapshot.poll_problem is not None:
             present.add(snapshot.poll_problem)
         yield _gauge(
@@ -74,15 +63,16 @@ class SnapshotCollector(Collector):
         yield _gauge(
             "notifications_pending",
             "Messages waiting for delivery.",
-            [((target,), count) for target, count in self.waiting().items()],
+            [((target,), count) for target, count in self.views.pending().items()],
             ["target"],
         )
         yield _pending(snapshot)
         shown = [life for life in snapshot.current if snapshot.has_series(life)]
         yield _info(shown, snapshot.instance or "")
-        yield _time_left(shown, self.clock.now())
+        yield _time_left(shown, self.views.clock.now())
         yield from _numbers(shown)
-        states = ((life.event.event_id, self.approval(life).state) for life in shown)
+        is_on = self.views.configuration.approval != Mode.OFF
+        states = ((life.event.event_id, self.views.approval(life).state) for life in shown if is_on)
         yield _gauge(
             "event_approval",
             "State of an event's approval by rule; always 1.",

@@ -1,17 +1,18 @@
-"""The snapshot of the watch, and the view of an event for API, messages and hooks.
+"""The snapshot of the watch, the view of an event for API, messages and hooks, and what pages show besides.
 
 The poller replaces the whole snapshot, so that neither the web server nor a scrape ever waits for it.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from http import HTTPStatus
-from typing import Literal
+from typing import Literal, Protocol
 
 import msgspec
 
-from exporter.health import DegradedReason
+from exporter.clock import Clock
+from exporter.health import DegradedReason, Health
 from exporter.model.events import (
     REBALANCE,
     SCHEDULED,
@@ -28,12 +29,12 @@ _PATIENCE_SECONDS = 60.0
 
 
 class Minute(msgspec.Struct, frozen=True):
-    """Outcomes of the polls of one minute; ``reason`` is that of the last failed one."""
+    """Outcomes of the polls of one minute."""
 
     at: datetime
     succeeded: int = 0
     failed: int = 0
-    reason: str = ""
+    reason: str = ""  # of the last failed one
 
 
 class UnannouncedPause(msgspec.Struct, frozen=True):
@@ -44,35 +45,25 @@ class UnannouncedPause(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """The watch at one instant.
-
-    ``up`` is true if the last poll gave a valid document; while it did not, ``current`` stays as last known.
-    ``instance`` is None until this VM's name is known, ``vm`` until IMDS has returned the facts about it.
-    ``ready`` is true from the first valid document of this process on. ``current`` is sorted by `urgency`,
-    ``past`` newest first. ``all_events`` and ``resources`` are settings of ``metrics``: whether events of
-    other VMs, and single resources, have series. ``poll_interval`` is in seconds.
-    ``last_error`` is why the last poll failed, ``last_status`` the HTTP status of that answer, 0 without one.
-    ``last_pause`` is the newest pause of this VM that no event announced. ``instance_api_version`` is that of
-    ``vm``.
-    """
+    """The watch at one instant."""
 
     endpoint: str = ""
-    api_version: str = ""
-    instance_api_version: str = ""
-    instance: str | None = None
-    vm: VirtualMachine | None = None
-    up: bool = False
-    ready: bool = False
+    api_version: str = ""  # in use for documents
+    instance_api_version: str = ""  # of ``vm``
+    instance: str | None = None  # None until this VM's name is known
+    vm: VirtualMachine | None = None  # None until IMDS has returned the facts about it
+    up: bool = False  # whether the last poll gave a valid document
+    ready: bool = False  # from the first valid document of this process on
     last_success: datetime | None = None
     incarnation: int | None = None
-    last_error: str = ""
-    last_status: int = 0
-    current: tuple[Life, ...] = ()
-    past: tuple[Life, ...] = ()
-    all_events: bool = False
-    resources: bool = False
-    poll_interval: float = 1.0
-    last_pause: UnannouncedPause | None = None
+    last_error: str = ""  # why the last poll failed
+    last_status: int = 0  # HTTP status of the last failed poll, 0 without an answer
+    current: tuple[Life, ...] = ()  # by `urgency`; as last known while polls fail
+    past: tuple[Life, ...] = ()  # newest first
+    all_events: bool = False  # whether events of other VMs have series
+    resources: bool = False  # whether single resources have series
+    poll_interval: float = 1.0  # seconds
+    last_pause: UnannouncedPause | None = None  # the newest
 
     @property
     def poll_problem(self) -> DegradedReason | None:
@@ -114,19 +105,15 @@ def by_urgency(lives: Iterable[Life]) -> tuple[Life, ...]:
 
 
 class ApprovalView(msgspec.Struct, frozen=True):
-    """The state of an event's approval, with rule and reason; None if there is none."""
+    """The state of an event's approval."""
 
-    state: str | None = None
+    state: str | None = None  # None if there is none
     rule: str | None = None
     reason: str | None = None
 
 
 class EventView(msgspec.Struct, frozen=True):
     """An event and its life so far; times are aware and in UTC, None if unknown or not observed.
-
-    ``impact_seconds`` is the time from started to ended if both were watched; ``paused_seconds`` is how long
-    this VM was observed to pause meanwhile; ``changed_to`` is the new type of an event whose life a change of
-    its type ended; ``doubts`` are those of `ScheduledEvent`.
 
     ``msgspec.json.encode`` converts it to the API's EVENT, with times in RFC 3339 ending in Z.
     """
@@ -145,12 +132,12 @@ class EventView(msgspec.Struct, frozen=True):
     started: datetime | None = None
     ended: datetime | None = None
     outcome: Transition | None = None
-    changed_to: str | None = None
+    changed_to: str | None = None  # the new type, if a change of the type ended this life
     transitions: tuple[TransitionRecord, ...] = ()
     approval: ApprovalView = ApprovalView()
-    impact_seconds: float | None = None
-    paused_seconds: float | None = None
-    doubts: tuple[str, ...] = ()
+    impact_seconds: float | None = None  # from started to ended, if both were watched
+    paused_seconds: float | None = None  # for how long this VM was observed to pause meanwhile
+    doubts: tuple[str, ...] = ()  # those of `ScheduledEvent`
 
     @property
     def is_scheduled(self) -> bool:
@@ -171,50 +158,95 @@ class EventView(msgspec.Struct, frozen=True):
 
 
 class WorkView(msgspec.Struct, frozen=True):
-    """A message to a target, or a run of a hook, that a transition of an event caused.
-
-    ``state`` is the value of an `Outcome` or a `HookOutcome`, or ``pending``, or ``running``; "" if it ended
-    without any. ``at`` is when it ended.
-    """
+    """A message to a target, or a run of a hook, that a transition of an event caused."""
 
     kind: Literal["message", "hook"]
     name: str
     transition: Transition | None
-    state: str
-    at: datetime | None
+    state: str  # an `Outcome`, a `HookOutcome`, "pending" or "running"; "" if it ended without any
+    at: datetime | None  # when it ended
 
 
 class NodeView(msgspec.Struct, frozen=True):
-    """The Node of this VM in Kubernetes; ``drain`` is the progress or the result of its drain, or ""."""
+    """The Node of this VM in Kubernetes."""
 
     name: str
     cordoned: bool | None
-    drain: str
+    drain: str  # progress or result, or ""
 
 
 class TargetView(msgspec.Struct, frozen=True):
-    """The delivery of messages to a target since the start, or since its address changed.
-
-    ``delivers`` is whether the last attempt succeeded, None before the first one.
-    """
+    """The delivery of messages to a target since the start, or since its address changed."""
 
     name: str
     pending: int = 0
-    delivers: bool | None = None
+    delivers: bool | None = None  # whether the last attempt succeeded, None before the first one
     last_delivery: datetime | None = None
     last_failure: datetime | None = None
     last_error: str = ""
 
 
 class ConfigurationView(msgspec.Struct, frozen=True):
-    """The configuration in use; ``file`` is None without one. ``hooks`` are names, ``otlp`` signals."""
+    """The configuration in use."""
 
-    file: str | None
+    file: str | None  # None without one
     state_directory: str
-    approval: str
-    hooks: tuple[str, ...]
+    approval: str  # the mode
+    hooks: tuple[str, ...]  # names
     tracing: bool
-    otlp: tuple[str, ...] = ()
+    otlp: tuple[str, ...] = ()  # signals
+
+
+class Demonstration(msgspec.Struct, frozen=True):
+    """A demo, in which time passes ``speed`` times as fast since ``began``."""
+
+    notice: str  # what the page says about it
+    speed: float
+    began: datetime
+
+
+class Views(Protocol):
+    """What the web application and a scrape show of the running exporter; `Pipeline` has them."""
+
+    health: Health
+    clock: Clock
+
+    @property
+    def snapshot(self) -> Snapshot: ...
+
+    @property
+    def configuration(self) -> ConfigurationView: ...
+
+    @property
+    def polls(self) -> Sequence[Minute]:
+        """Outcomes of the last hour's polls, by minute."""
+        ...
+
+    @property
+    def node_name(self) -> str:
+        """The name of the Node, or ""."""
+        ...
+
+    @property
+    def node(self) -> NodeView | None: ...
+
+    def targets(self) -> tuple[TargetView, ...]:
+        """Return the delivery to each target, and to each Alertmanager."""
+        ...
+
+    def pending(self) -> Mapping[str, int]:
+        """Return the number of messages and alerts that wait, by target."""
+        ...
+
+    def approval(self, life: Life) -> ApprovalView: ...
+
+    def work(self, lives: Collection[str]) -> Mapping[str, Sequence[WorkView]]:
+        """Return messages and hook runs by the key of an event's life."""
+        ...
+
+    def out_of_service(self) -> str:
+        """Return the reason why this VM should get no new work, or ""."""
+        ...
 
 
 NO_APPROVAL = ApprovalView()

@@ -1,29 +1,21 @@
 """The loop that pushes all metrics to one receiver: now and then, and soon after a transition."""
 
-from collections.abc import Callable, Iterable
-
-from prometheus_client import Metric
-
 from exporter.metrics import PushOutcome
 from exporter.otlp.worker import LOOK_SECONDS, Destination, Exporter, ExportOutcome, Receiver
 
 # What follows from a transition (messages, approvals) goes with it; and so do further transitions.
 _SETTLE_SECONDS = 1.0
 
-Families = Callable[[], Iterable[Metric]]
-
 
 class Pusher(Receiver):
     """Pushes all metrics every ``interval`` seconds.
 
-    Nothing is kept for a receiver that fails: the next push has the newest values, which ``families``
-    returns.
+    Nothing is kept for a receiver that fails: the next push has the newest values.
     """
 
-    def __init__(self, to: Destination, *, families: Families, interval: float) -> None:
+    def __init__(self, to: Destination, interval: float) -> None:
         super().__init__(to)
         self.interval = interval
-        self._families = families
         # Set by `wake` in other threads.
         self._is_asked = False
         self._due = self._clock.monotonic()
@@ -63,7 +55,7 @@ class Pusher(Receiver):
         """Push, unless there is no exporter, which counts as a failure, too."""
         begun, outcome = self._clock.monotonic(), ExportOutcome()
         if exporter is not None:
-            outcome = exporter.export(self._families())
+            outcome = exporter.export(self._metrics.registry.collect())
             if not outcome.problem:
                 self._metrics.pushed(PushOutcome.SUCCEEDED)
                 self._succeeded()

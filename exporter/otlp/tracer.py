@@ -18,13 +18,14 @@ from exporter.model.events import Affected, normal_name
 from exporter.model.jobs import CommandResult, Job, LogRecord, Signal, Span, TraceJobs
 from exporter.model.lifecycle import Life, Occurrence, Transition
 from exporter.model.messages import Message, Outage, Outcome, WatchChange
-from exporter.model.views import EventView
+from exporter.model.views import EventView, Snapshot
 from exporter.model.vm import VirtualMachine
 from exporter.otlp import environment, records, spans
 from exporter.otlp.environment import CONSOLE, OTLP
-from exporter.otlp.pusher import Families, Pusher
+from exporter.otlp.pusher import Pusher
 from exporter.otlp.worker import ITEMS, REASONS, Destination, Exporter, Receiver, Worker, subject
-from exporter.state.jobs import Exports, LogRecords, Spans
+from exporter.state.jobs import Exports
+from exporter.state.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -38,41 +39,34 @@ class Tracer:
     for it, and the SDK is not imported.
     """
 
-    def __init__(  # noqa: PLR0913  # it is built in one place, by names
+    def __init__(
         self,
-        waiting: Spans,
-        log_records: LogRecords,
+        store: Store,
         metrics: Metrics,
         health: Health,
         clock: Clock,
         *,
-        families: Families,
-        vm: Callable[[], VirtualMachine | None],
-        instance: Callable[[], str | None],
-        environ: Mapping[str, str],
+        snapshot: Callable[[], Snapshot],
     ) -> None:
-        """``vm`` returns the known facts about this VM, ``instance`` its name, ``families`` all metrics."""
-        self._waiting = waiting
+        self._waiting = store.spans
+        self._log_records = store.log_records
         self._queues: Mapping[Signal, Exports[Span] | Exports[LogRecord]] = {
-            Signal.TRACES: waiting,
-            Signal.LOGS: log_records,
+            Signal.TRACES: store.spans,
+            Signal.LOGS: store.log_records,
         }
-        self._log_records = log_records
         self._metrics = metrics
         self._health = health
         self._clock = clock
-        self._families = families
+        self._snapshot = snapshot
         self._begun = clock.now()
-        self._vm = vm
-        self._instance_name = instance
-        self._environ = environ
         self._receivers: dict[tuple[Signal, str], Receiver] = {}
         # Problems that begin or end while the state is being written.
         self._noted: queue.SimpleQueue[LogRecord] = queue.SimpleQueue()
         health.changed = self._note_problem
 
-    def configure(self, settings: Config) -> None:
+    def configure(self, settings: Config, environ: Mapping[str, str]) -> None:
         """Apply a configuration; an invalid OTEL_* variable is reported, and its signal is not exported."""
+        self._environ = environ
         self._everything = settings.metrics.events == "all"
         self._instance = settings.instance.name
         self._configure(Signal.TRACES, settings.tracing.enabled)
@@ -147,7 +141,7 @@ class Tracer:
 
     @property
     def _host(self) -> str:
-        return normal_name(self._instance_name() or socket.gethostname())
+        return normal_name(self._snapshot().instance or socket.gethostname())
 
     def _note_problem(self, problem: Problem, begins: bool) -> None:  # a callback
         if self.keeps_records:
@@ -221,13 +215,13 @@ class Tracer:
             signal,
             name,
             partial(self._exporter, signal, lane),
-            knows_vm=lambda: self._vm() is not None,
+            knows_vm=lambda: self._snapshot().vm is not None,
             metrics=self._metrics,
             health=self._health,
             clock=self._clock,
         )
         if signal is Signal.METRICS:
-            receiver = Pusher(to, families=self._families, interval=self._interval)
+            receiver = Pusher(to, self._interval)
         else:
             collect = self._collect_noted if signal is Signal.LOGS else lambda: None
             receiver = Worker(to, lane, queue=self._queues[signal], collect=collect)
@@ -242,7 +236,7 @@ class Tracer:
         from exporter.otlp import export
 
         def resource() -> Mapping[str, str]:
-            return export.resource_attributes(self._vm() or VirtualMachine(), self._instance)
+            return export.resource_attributes(self._snapshot().vm or VirtualMachine(), self._instance)
 
         is_sent = lane == OTLP
         if signal is Signal.TRACES:

@@ -264,28 +264,26 @@ class Watch:
 
     def __init__(  # noqa: PLR0913  # it is built in one place, by names
         self,
-        *,
         store: Store,
+        *,
         notifier: Notifier,
-        metrics: Metrics,
         tracer: Tracer,
         hooks: HookRunner,
         approver: Approver,
-        node: NodeLoop,
-        alertmanagers: Alertmanagers,
+        readers: Sequence[NodeLoop | Alertmanagers],
         inbox: Inbox,
+        metrics: Metrics,
         health: Health,
         clock: Clock,
-        known: WatchState,
     ) -> None:
+        """``readers`` are woken when the events have changed."""
         self._store = store
         self._notifier = notifier
         self._metrics = metrics
         self._tracer = tracer
         self._hooks = hooks
         self._approver = approver
-        self._node = node
-        self._alertmanagers = alertmanagers
+        self._readers = readers
         self._inbox = inbox
         self._health = health
         self._clock = clock
@@ -304,7 +302,8 @@ class Watch:
         self._defects = Defects(metrics, health)
         self._facts = ImdsMetadata(clock)
         self.snapshot = Snapshot()
-        self._publish(known)
+        store.renew_lives()
+        self._publish(store.load())
 
     def configure(self, settings: Config, imds: ImdsClient) -> None:
         """Apply a configuration and its client; a name from IMDS is kept if none is configured."""
@@ -474,8 +473,8 @@ class Watch:
         self._publish(step.known)
         if step.occurrences or [life.event for life in self.snapshot.current] != before:
             # Also for what is told later, such as a second postponement within a minute.
-            self._node.wake()
-            self._alertmanagers.wake()
+            for reader in self._readers:
+                reader.wake()
         if step.occurrences:
             self._notifier.wake()
             self._tracer.wake()

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
@@ -15,12 +15,9 @@ from exporter.model.views import (
     NodeView,
     Snapshot,
     TargetView,
+    Views,
     event_view,
 )
-
-if TYPE_CHECKING:
-    # Commands need the bodies only, not the metrics.
-    from exporter.web.site import WebContext
 
 PAGE_SIZE = 100
 
@@ -34,12 +31,7 @@ class Events(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """The body of ``/api/v1/status``; ``problems`` are lines ``reason: message``, IMDS first.
-
-    ``last_status`` is the HTTP status of the last failed poll, 0 without an answer or after a success.
-    ``started`` is when this process began to serve, ``last_scrape`` when it last answered ``/metrics``.
-    ``kubernetes`` is None without a Node. ``targets`` are in the order of the configuration.
-    """
+    """The body of ``/api/v1/status``."""
 
     version: str
     up: bool
@@ -51,17 +43,17 @@ class Status(msgspec.Struct, frozen=True):
     endpoint: str
     api_version: str
     state: Literal["ok", "degraded"]
-    problems: tuple[str, ...]
-    started: datetime | None = None
-    last_scrape: datetime | None = None
-    kubernetes: NodeView | None = None
+    problems: tuple[str, ...]  # lines ``reason: message``, IMDS first
+    started: datetime | None = None  # when this process began to serve
+    last_scrape: datetime | None = None  # when it last answered ``/metrics``
+    kubernetes: NodeView | None = None  # None without a Node
     configuration: ConfigurationView | None = None
-    targets: tuple[TargetView, ...] = ()
-    last_status: int = 0
+    targets: tuple[TargetView, ...] = ()  # in the order of the configuration
+    last_status: int = 0  # HTTP status of the last failed poll, 0 without an answer or after a success
     instance_api_version: str = ""
 
 
-def events(snapshot: Snapshot, approval: Callable[[Life], ApprovalView], page: int = 1) -> Events:
+def events(snapshot: Snapshot, approval: Callable[[Life], ApprovalView], page: int) -> Events:
     past = snapshot.past[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
     current, ended = (
         tuple(event_view(life, approval(life)) for life in lives) for lives in (snapshot.current, past)
@@ -74,9 +66,9 @@ def has_page(snapshot: Snapshot, page: int) -> bool:
     return len(snapshot.past) > (page - 1) * PAGE_SIZE
 
 
-def status(site: "WebContext", started: datetime, last_scrape: datetime | None) -> Status:
-    snapshot = site.snapshot()
-    problems = [f"{problem.reason}: {problem.message}" for problem in site.health.problems()]
+def status(views: Views, started: datetime, last_scrape: datetime | None) -> Status:
+    snapshot = views.snapshot
+    problems = [f"{problem.reason}: {problem.message}" for problem in views.health.problems()]
     if snapshot.poll_problem is not None:
         problems.insert(0, f"{snapshot.poll_problem}: {snapshot.last_error}")
     return Status(
@@ -93,9 +85,9 @@ def status(site: "WebContext", started: datetime, last_scrape: datetime | None) 
         problems=tuple(problems),
         started=started,
         last_scrape=last_scrape,
-        kubernetes=site.node(),
-        configuration=site.configuration(),
-        targets=site.targets(),
+        kubernetes=views.node,
+        configuration=views.configuration,
+        targets=views.targets(),
         last_status=snapshot.last_status,
         instance_api_version=snapshot.instance_api_version,
     )

@@ -6,19 +6,20 @@ import logging
 import re
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from functools import partial
 from urllib.parse import parse_qs
 
 import msgspec
 from msgspec.structs import replace
 
 from exporter.errors import ConfigurationError, StoppingError
+from exporter.metrics import Metrics
+from exporter.model.views import Demonstration, Views
 from exporter.serving.http import JSON, Request, Response, tagged, text
 from exporter.web import api
 from exporter.web.auth import Guard
 from exporter.web.rendering import Renderer, TooManyRequestsError, scrape
-from exporter.web.site import WebContext
 from exporter.web.webfile import WebSettings
+from exporter.work import Reloader
 
 log = logging.getLogger(__name__)
 
@@ -30,13 +31,29 @@ _BUSY = {"retry-after": "1", "connection": "close"}
 
 
 class WebApp:
-    """The application of a site: its routes and the processing of requests."""
+    """The web application: its routes and the processing of requests.
 
-    def __init__(self, site: WebContext) -> None:
-        self._site = site
-        self._guard = Guard(site.clock, site.failed_logins)
+    ``settings`` is called for every request, so that a changed web configuration applies at once. Without
+    ``reloader`` nobody can reload.
+    """
+
+    def __init__(
+        self,
+        views: Views,
+        metrics: Metrics,
+        settings: Callable[[], WebSettings],
+        reloader: Reloader | None = None,
+        *,
+        demonstration: Demonstration | None = None,
+    ) -> None:
+        self._views = views
+        self._registry = metrics.registry
+        self._settings = settings
+        self._reloader = reloader
+        self._demonstration = demonstration
+        self._guard = Guard(views.clock, metrics.failed_logins)
         self._renderer = Renderer()
-        self._started = site.clock.now()
+        self._started = views.clock.now()
         self._last_scrape: datetime | None = None
         self.routes: dict[str, tuple[tuple[str, ...], _Handler]] = {
             "/": (_READ, self._landing),
@@ -54,7 +71,7 @@ class WebApp:
         settings = WebSettings()
         admitted = False
         try:
-            settings = self._site.settings()
+            settings = self._settings()
             response = await self._guard.refusal(settings, request)
             if response is None:
                 admitted = True
@@ -79,53 +96,54 @@ class WebApp:
         return await answer if inspect.isawaitable(answer) else answer
 
     async def _metrics(self, request: Request) -> Response:
-        response = await self._renderer.render(*scrape(self._site.metrics, request))
-        self._last_scrape = self._site.clock.now()
+        response = await self._renderer.render(*scrape(self._registry, request))
+        self._last_scrape = self._views.clock.now()
         return response
 
     async def _landing(self, request: Request) -> Response:
         # Imported on first use: most VMs' pages are never viewed.
         from exporter.web.page import landing
 
-        return tagged(request, await self._renderer.render("page", partial(landing, self._site)))
+        page = await self._renderer.render("page", lambda: landing(self._views, self._demonstration))
+        return tagged(request, page)
 
     async def _events(self, request: Request) -> Response:
         given = parse_qs(request.query).get("page", ["1"])[-1]
         if not re.fullmatch("[1-9][0-9]{0,4}", given):
             return text("400 Bad Request; page must be a number from 1 to 99999", 400)
-        page, site = int(given), self._site
+        page, views = int(given), self._views
 
         def render() -> Response:
-            snapshot = site.snapshot()
+            snapshot = views.snapshot
             # The link to the next page is that of RFC 8288.
             more = {"link": f'<?page={page + 1}>; rel="next"'} if api.has_page(snapshot, page + 1) else {}
-            events = api.events(snapshot, site.approval, page)
+            events = api.events(snapshot, views.approval, page)
             return Response(msgspec.json.encode(events), JSON, headers=more)
 
         return await self._renderer.render(("events", page), render)
 
     def _status(self, _: Request) -> Response:
-        status = api.status(self._site, self._started, self._last_scrape)
+        status = api.status(self._views, self._started, self._last_scrape)
         return Response(msgspec.json.encode(status), JSON)
 
     def _ready(self, _: Request) -> Response:
-        snapshot = self._site.snapshot()
+        snapshot = self._views.snapshot
         if snapshot.ready:
             return text("The exporter is ready.")
         reason = snapshot.last_error or "its first answer can take up to two minutes"
         return text(f"Not ready: no valid document from {snapshot.endpoint} yet: {reason}", 503)
 
     def _in_service(self, _: Request) -> Response:
-        reason = self._site.in_service()
+        reason = self._views.out_of_service()
         return text(f"Out of service: {reason}", 503) if reason else text("In service.")
 
     async def _reload(self, request: Request) -> Response:
-        if not self._site.lifecycle_enabled:
+        if self._reloader is None:
             return text("403 Forbidden; start with --web.enable-lifecycle to allow this", 403)
         if _from_elsewhere(request):
             return text("403 Forbidden; the request comes from a page of another site", 403)
         try:
-            await asyncio.wrap_future(self._site.reload())
+            await asyncio.wrap_future(self._reloader.request())
         except ConfigurationError as error:
             return text(f"Reload failed, keeping the current configuration: {error}", 500)
         except StoppingError as error:

@@ -13,10 +13,9 @@ from exporter.model.causes import cause
 from exporter.model.events import Affected, ScheduledEvent
 from exporter.model.lifecycle import Life, Transition, phase_of
 from exporter.model.messages import severity
-from exporter.model.views import ApprovalView, Minute, Snapshot, WorkView, event_view
+from exporter.model.views import ApprovalView, Demonstration, Minute, Snapshot, Views, WorkView, event_view
 from exporter.serving.http import Response, html_page
 from exporter.timefmt import rfc3339
-from exporter.web.site import WebContext
 
 # Events of this VM, and of others: the most urgent ones as cards, further ones collapsed.
 CARDS_SHOWN = 3
@@ -59,18 +58,18 @@ _MOODS = {
 }
 
 
-def landing(site: WebContext) -> Response:
-    snapshot, health = site.snapshot(), site.health
-    stalled = snapshot.stands_still(site.clock.now(), site.clock.speed)
+def landing(views: Views, demonstration: Demonstration | None) -> Response:
+    snapshot, health = views.snapshot, views.health
+    stalled = snapshot.stands_still(views.clock.now(), views.clock.speed)
     ended = snapshot.past[:PAST_SHOWN]
     current = {target: [life for life in snapshot.current if life.target is target] for target in Affected}
     shown = (life for lives in (*current.values(), ended) for life in lives[:PENDING_SHOWN])
-    work = site.work({life.key for life in shown})
+    work = views.work({life.key for life in shown})
 
     def group(target: Affected) -> dict[str, object]:
         events = current[target]
         cards = [
-            _card(life, site.approval(life)) | _work(work.get(life.key, ()))
+            _card(life, views.approval(life)) | _work(work.get(life.key, ()))
             for life in events[:PENDING_SHOWN]
         ]
         return {
@@ -83,10 +82,10 @@ def landing(site: WebContext) -> Response:
     return html_page(
         "exporter.web",
         title=title(snapshot, stalled=stalled),
-        demonstration=site.demonstration,
-        out_of_service=site.in_service(),
-        polls=_polls(site.polls()),
-        node=site.node(),
+        demonstration=demonstration,
+        out_of_service=views.out_of_service(),
+        polls=_polls(views.polls),
+        node=views.node,
         mood=mood(snapshot, health, stalled=stalled),
         stalled=stalled,
         snapshot=snapshot,

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from exporter.health import Health
 from exporter.metrics import Metrics, SnapshotCollector
 from exporter.model.jobs import Signal
 from exporter.model.views import Snapshot
@@ -14,8 +13,9 @@ from exporter.model.vm import VirtualMachine
 from scripts.alerts import PROMTOOL_TESTS, RULE_FILES, rules
 from tests.alerts.support import tool
 from tests.builders import scheduled, started
-from tests.clocks import NOW, HandClock
+from tests.clocks import NOW
 from tests.lives import Story
+from tests.web.support import Scene
 
 _SELECTOR = re.compile(r"\b((?:azure_scheduled_events|process)[a-z_:]*|up\b)(?:\{(.*?)\})?")
 
@@ -43,12 +43,12 @@ def exposed() -> dict[str, set[str]]:
     for signal in Signal:
         metrics.exporting(signal)
     metrics.loaded(None)
-    story, clock, families = Story(), HandClock(), [*registry.collect()]
+    story, families = Story(), [*registry.collect()]
     for event in (scheduled(), started()):
         story.feed(event)
         vm, current = VirtualMachine(name="WestNO_0"), tuple(story.current)
         snapshot = Snapshot(vm=vm, last_success=NOW, incarnation=1, current=current)
-        picture = SnapshotCollector(lambda: snapshot, Health(clock), clock, waiting=lambda: {"chat": 0})  # noqa: B023  # called at once
+        picture = SnapshotCollector(Scene(snapshot, waiting={"chat": 0}))
         families += picture.collect()
     found: dict[str, set[str]] = {}
     for sample in (sample for family in families for sample in family.samples):

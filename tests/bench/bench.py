@@ -189,8 +189,8 @@ class Bench:
 
     # What users see
 
-    def request(self, path: str, method: str = "GET") -> tuple[int, str]:
-        request = urllib.request.Request(self.app.url + path, method=method)
+    def request(self, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
+        request = urllib.request.Request(self.app.url + path, method=method, headers=headers)
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
                 return answer.status, answer.read().decode()
@@ -198,12 +198,12 @@ class Bench:
             with error:
                 return error.code, error.read().decode()
 
-    def reload(self, text: str | None = None) -> int:
+    def reload(self, text: str | None = None, **headers: str) -> int:
         """Reload the configuration, another one if it is given, and return the status of the answer."""
         if text is not None:
             self.file.write_text(text)
         with ThreadPoolExecutor(1) as pool:
-            answer = pool.submit(self.request, "/-/reload", "POST")
+            answer = pool.submit(self.request, "/-/reload", "POST", **headers)
             while not answer.done():
                 self.loops.settle()
         self.loops.settle()

@@ -22,7 +22,7 @@ from tests.builders import FREEZE_ID, REBOOT_ID, body, raw_event
 from tests.end_to_end.program import INTERRUPTIBLE, eventually, free_port
 from tests.http_server import Connection, Request, Respond, answer, dripping, endless, serving, then_hang_up
 from tests.web.certificates import Pki
-from tests.web.support import freeze, life, served, site, snapshot
+from tests.web.support import Scene, application, freeze, life, served, snapshot
 
 TWO = body(raw_event(), raw_event(EventId=REBOOT_ID, EventType="Reboot", Resources=["WestNO_9"]))
 NAME = answer(b'{"compute": {"name": "WestNO_0"}}')
@@ -145,7 +145,7 @@ PROGRAM = [sys.executable, "-m", "exporter", "events"]
 @contextmanager
 def running(**fields: object) -> Iterator[str]:
     picture = snapshot(**{"current": (life(freeze()),)} | fields)
-    with served(site(picture)) as port:
+    with served(Scene(picture)) as port:
         yield f"http://127.0.0.1:{port}"
 
 
@@ -191,7 +191,7 @@ def users() -> WebSettings:
 
 def test_a_password_in_the_url_lets_in() -> None:
     """User name and password of the URL are sent, and never shown."""
-    with served(site(snapshot(), settings=users)) as port:
+    with served(application(settings=users)) as port:
         asked = RunningExporter(f"http://ops:p%40ss%2Fword@127.0.0.1:{port}")
         assert asked.status().instance == "WestNO_0"
         assert asked.url == f"http://127.0.0.1:{port}"
@@ -209,7 +209,7 @@ def test_tls(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
     file.write_text("tls_server_config: {cert_file: cert.pem, key_file: key.pem}\n")
     context = webfile.load(file).tls
     assert context is not None
-    with served(site(snapshot()), tls=lambda: context) as port:
+    with served(Scene(), tls=lambda: context) as port:
         with pytest.raises(ExporterError, match="SSL_CERT_FILE"):
             RunningExporter(f"https://127.0.0.1:{port}").status()
         with pytest.raises(ExporterError, match=r"--exporter\.url https://"):

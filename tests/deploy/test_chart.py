@@ -6,10 +6,9 @@ import pytest
 
 from exporter.config import Overrides
 from exporter.notifications import planning
-from exporter.web.app import WebApp
 from scripts.chart import only
 from scripts.renderings import VALUES, rendering
-from tests.web.support import site, snapshot
+from tests.web.support import application
 
 each = pytest.mark.parametrize("name", [rendering(values).stem for values in VALUES])
 
@@ -19,7 +18,7 @@ def test_the_probed_paths_are_routes(name: str) -> None:
     """A probe of a path that does not exist would end every pod."""
     (container,) = only(name, "DaemonSet")["spec"]["template"]["spec"]["containers"]
     probes = (container[f"{kind}Probe"].get("httpGet", {}) for kind in ("liveness", "readiness"))
-    assert {probe.get("path", "/") for probe in probes} <= WebApp(site(snapshot())).routes.keys()
+    assert {probe.get("path", "/") for probe in probes} <= application().routes.keys()
 
 
 @each

@@ -8,12 +8,10 @@ import yaml
 from apprise import Apprise
 
 from exporter.config import Config, Overrides, loading
-from exporter.health import Health
 from exporter.metrics import SnapshotCollector
-from exporter.model.views import Snapshot
 from tests.alerts.test_rules import exposed
-from tests.clocks import HandClock
 from tests.docs.pages import DOCS, blocks
+from tests.web.support import Scene
 
 PREFIX = "azure_scheduled_events_"
 SERVICES = re.findall(
@@ -25,16 +23,12 @@ def test_every_metric_with_its_labels() -> None:
     """The page about metrics has each metric that is exposed, with its labels, and no other."""
     rows = re.findall(r"^\| `(\w+)` \| \w+ \|(.*?)\|", (DOCS / "metrics.md").read_text(), re.MULTILINE)
     shown = {PREFIX + name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows}
-    clock = HandClock()
-    possible = [
-        *SnapshotCollector(Snapshot, Health(clock), clock).describe(),
-    ]
     real: dict[str, set[str]] = {}
     for sample, used in exposed().items():
         name = re.sub("_(bucket|sum|count)$", "", sample)
         if name.startswith(PREFIX) and not name.endswith("_created"):
             real.setdefault(name, set()).update(used - {"le"})
-    assert shown.keys() == real.keys() | {family.name for family in possible}
+    assert shown.keys() == real.keys() | {family.name for family in SnapshotCollector(Scene()).describe()}
     assert {name: shown[name] for name in real} == real
 
 

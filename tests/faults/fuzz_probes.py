@@ -41,8 +41,8 @@ from exporter.serving.server import Server
 from exporter.state.store import Store
 from exporter.watch.watch import log_transition
 from exporter.web import webfile
-from exporter.web.app import WebApp
 from exporter.web.webfile import WebSettings
+from exporter.work import Reloader
 from tests.builders import body, scheduled
 from tests.clocks import NOW, HandClock
 from tests.faults.fuzz_inputs import CANARY
@@ -75,7 +75,7 @@ def document(answer: bytes) -> None:
             messages += PLAN.compose(steps[-1].occurrences, instance="WestNO_0", now=NOW)
             for occurrence in steps[-1].occurrences:
                 log_transition(occurrence, "WestNO_0")
-            _look(known, clock)
+            _look(known)
     for record in log:
         for style in ("logfmt", "json"):
             line = FieldsFormatter(style).format(record)
@@ -91,23 +91,23 @@ def document(answer: bytes) -> None:
         renderers[0].digest(messages, NOW, limit=2000)
 
 
-def _look(known: WatchState, clock: HandClock) -> None:
+def _look(known: WatchState) -> None:
     past = tuple(reversed(known.past.values()))
     snapshot = Snapshot(
         current=by_urgency(known.current.values()), past=past, all_events=True, resources=True
     )
     registry = CollectorRegistry()
-    registry.register(SnapshotCollector(lambda: snapshot, Health(clock), clock))
+    scene = support.Scene(snapshot)
+    registry.register(SnapshotCollector(scene))
     for families in (
         text_string_to_metric_families(generate_latest(registry).decode()),
         openmetrics_parser.text_string_to_metric_families(openmetrics.generate_latest(registry).decode()),
     ):
         series = [(s.name, tuple(sorted(s.labels.items()))) for family in families for s in family.samples]
         assert len(series) == len(set(series))
-    site = support.site(snapshot)
-    assert support.ask(site, "/").status == 200
+    assert support.ask(scene, "/").status == 200
     for path in ("/api/v1/events", "/api/v1/status"):
-        msgspec.json.decode(support.ask(site, path).body)
+        msgspec.json.decode(support.ask(scene, path).body)
 
 
 def _write_down(steps: Sequence[Effects], messages: Sequence[Message], clock: HandClock) -> None:
@@ -223,11 +223,11 @@ def exchange(port: int, sent: bytes) -> bytes:
 def ports() -> tuple[int, int]:
     """Start both servers, once in a process; they end with it."""
     users = {"alice": bcrypt.hashpw(b"secret", bcrypt.gensalt(4))}
-    sites = [
-        support.site(support.snapshot(), lifecycle_enabled=True),
-        support.site(support.snapshot(), settings=lambda: WebSettings(users=users)),
+    applications = [
+        support.application(reloader=Reloader(lambda: lambda: None)),
+        support.application(settings=lambda: WebSettings(users=users)),
     ]
-    servers = [Server(WebApp(site), listen("127.0.0.1:0")) for site in sites]
+    servers = [Server(application, listen("127.0.0.1:0")) for application in applications]
     for server in servers:
         server.start()
     return servers[0].port, servers[1].port

@@ -435,7 +435,7 @@ def test_evictions_that_end_early(
     many = [f"web-{number}" for number in range(30)]
     bench, _ = start(prepare=lambda api: [*map(api.pod, many)], conditions=False)
     if stops:
-        asked.side_effect = lambda *_: bench.app._pipeline.node.stop(0)
+        asked.side_effect = lambda *_: bench.app._pipeline.node_loop.stop(0)
     bench.show(reboot(bench))
     assert 1 <= asked.call_count <= MOST_AT_ONCE
 

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from exporter import __version__
 from exporter.errors import PollOutcome
-from exporter.health import DegradedReason, Health
+from exporter.health import DegradedReason
 from exporter.metrics import ApprovalOutcome, SnapshotCollector
 from exporter.model.events import EVENT_STATUSES, EVENT_TYPES, Affected, trace_id
 from exporter.model.jobs import HookOutcome
@@ -21,7 +21,8 @@ from exporter.model.views import Snapshot
 from exporter.model.vm import VirtualMachine
 from tests.bench import Build
 from tests.builders import FREEZE_ID, NOT_BEFORE, REBOOT_ID, raw_event
-from tests.clocks import NOW, HandClock
+from tests.clocks import NOW
+from tests.web.support import Scene
 
 ALL = "metrics: {events: all, resources: true}"
 ODD = ['"', "\\", "\n", "\r\n", "\0", "\u2028", "\x1b[2J", "{}=,", "\U0001f600", "\ud800", "# EOF\n"]
@@ -218,8 +219,7 @@ def test_the_vm_is_described_once_imds_has_told() -> None:
     """One series has the VM's location; the Node's name is a label if there is one."""
 
     def described(node: str = "", **facts: Any) -> list[dict[str, str]]:
-        snapshot = Snapshot(**facts)
-        collector = SnapshotCollector(lambda: snapshot, Health(HandClock()), HandClock(), node=lambda: node)
+        collector = SnapshotCollector(Scene(Snapshot(**facts), node_name=node))
         (family,) = (one for one in collector.collect() if one.name.endswith("_instance_info"))
         assert {sample.value for sample in family.samples} <= {1}
         return [sample.labels for sample in family.samples]

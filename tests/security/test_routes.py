@@ -8,13 +8,12 @@ import re
 from typing import Any
 from urllib.parse import urlsplit
 
-from exporter.web.app import WebApp
 from tests.bench import Bench, Build
 from tests.builders import FREEZE_ID, REBOOT_ID, raw_event
 from tests.state_support import on_disk
-from tests.web.support import site, snapshot
+from tests.web.support import application
 
-ROUTES = tuple(WebApp(site(snapshot())).routes)
+ROUTES = tuple(application().routes)
 GUESSES = (
     "/-/quit",
     "/-/approve",

@@ -96,7 +96,7 @@ def test_what_hangs_is_noticed(build: Build, monkeypatch: pytest.MonkeyPatch) ->
     def hang(*_: object) -> ImdsError:
         for _second in range(65):
             bench.clock.pass_seconds(1)
-            found.append(bench.app._watchdog.check())
+            found.append(bench.app._pipeline.watchdog.check())
         return ImdsError(PollOutcome.TIMEOUT, "no")
 
     monkeypatch.setattr(Watch, "poll", hang)

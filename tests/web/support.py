@@ -1,24 +1,36 @@
 import asyncio
 import ssl
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 
+from exporter.clock import Clock
 from exporter.health import Health
+from exporter.metrics import Metrics
 from exporter.model.events import STARTED, ScheduledEvent
 from exporter.model.lifecycle import Life, Transition, TransitionRecord
-from exporter.model.views import Snapshot
+from exporter.model.views import (
+    NO_APPROVAL,
+    ApprovalView,
+    ConfigurationView,
+    Minute,
+    NodeView,
+    Snapshot,
+    TargetView,
+    WorkView,
+)
 from exporter.serving.http import Handler, Request
 from exporter.web.app import WebApp
-from exporter.web.site import WebContext
+from exporter.web.webfile import WebSettings
 from tests.builders import scheduled
 from tests.clocks import NOW, HandClock
 from tests.serving.support import serving
+
+CONFIGURATION = ConfigurationView(None, "/state", "on", (), tracing=False)
 
 
 def life(event: ScheduledEvent, *, at: datetime = NOW) -> Life:
@@ -69,34 +81,44 @@ def snapshot(**fields: Any) -> Snapshot:
     return Snapshot(**(values | fields))
 
 
-class Reloads:
-    """Counts requests for a reload; all have the same result."""
+@dataclass
+class Scene:
+    """What an exporter shows, as a test wants it (see `Views`)."""
 
-    def __init__(self, error: Exception | None = None) -> None:
-        self.count = 0
-        self._error = error
+    snapshot: Snapshot = field(default_factory=snapshot)
+    clock: Clock = field(default_factory=HandClock)
+    health: Health = field(default_factory=lambda: Health(HandClock()))
+    configuration: ConfigurationView = CONFIGURATION
+    polls: Sequence[Minute] = ()
+    node_name: str = ""
+    node: NodeView | None = None
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    state: ApprovalView = NO_APPROVAL
+    done: Sequence[WorkView] = ()
+    reason: str = ""
 
-    def __call__(self) -> "Future[None]":
-        self.count += 1
-        result: Future[None] = Future()
-        if self._error is None:
-            result.set_result(None)
-        else:
-            result.set_exception(self._error)
-        return result
+    def targets(self) -> tuple[TargetView, ...]:
+        return ()
+
+    def pending(self) -> Mapping[str, int]:
+        return self.waiting
+
+    def approval(self, _: Life) -> ApprovalView:
+        return self.state
+
+    def work(self, lives: Collection[str]) -> Mapping[str, Sequence[WorkView]]:
+        return dict.fromkeys(lives, self.done)
+
+    def out_of_service(self) -> str:
+        return self.reason
 
 
-def site(picture: Snapshot, **fields: Any) -> WebContext:
-    clock = fields.pop("clock", None) or HandClock()
-    values: dict[str, Any] = {
-        "snapshot": lambda: picture,
-        "health": fields.pop("health", None) or Health(clock),
-        "clock": clock,
-        "metrics": fields.pop("registry", None) or CollectorRegistry(),
-        "failed_logins": Counter("failed_logins", "For tests.", registry=None),
-        "reload": Reloads(),
-    }
-    return WebContext(**(values | fields))
+def application(
+    scene: Scene | None = None, settings: Callable[[], WebSettings] = WebSettings, **fields: Any
+) -> WebApp:
+    """Make the application that shows a scene; ``fields`` are further arguments of `WebApp`."""
+    metrics = fields.pop("metrics", None) or Metrics(CollectorRegistry())
+    return WebApp(scene or Scene(), metrics, settings, **fields)
 
 
 @dataclass(frozen=True)
@@ -121,18 +143,16 @@ async def call(app: Handler, path: str, method: str = "GET", query: str = "", **
     return Answer(response.status, response.all_headers(), body, response.authenticated)
 
 
-def ask(
-    where: WebContext | Handler, path: str, method: str = "GET", query: str = "", **headers: str
-) -> Answer:
+def ask(where: Scene | Handler, path: str, method: str = "GET", query: str = "", **headers: str) -> Answer:
     return asyncio.run(call(_app(where), path, method, query, **headers))
 
 
 @contextmanager
-def served(where: WebContext | Handler, tls: Callable[[], ssl.SSLContext] | None = None) -> Iterator[int]:
-    """Serve a site on its own loopback port, which is yielded, until the block ends."""
+def served(where: Scene | Handler, tls: Callable[[], ssl.SSLContext] | None = None) -> Iterator[int]:
+    """Serve an application on its own loopback port, which is yielded, until the block ends."""
     with serving(_app(where), tls=tls) as server:
         yield server.port
 
 
-def _app(where: WebContext | Handler) -> Handler:
-    return WebApp(where) if isinstance(where, WebContext) else where
+def _app(where: Scene | Handler) -> Handler:
+    return application(where) if isinstance(where, Scene) else where

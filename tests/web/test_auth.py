@@ -7,14 +7,15 @@ from collections.abc import Iterator, Mapping
 
 import bcrypt
 import pytest
-from prometheus_client import Counter
+from prometheus_client import CollectorRegistry
 
+from exporter.metrics import Metrics
 from exporter.web import auth
 from exporter.web.app import WebApp
 from exporter.web.auth import Passwords
 from exporter.web.webfile import RateLimit, WebSettings
 from tests.clocks import HandClock
-from tests.web.support import Answer, ask, call, site, snapshot
+from tests.web.support import Answer, Scene, application, ask, call
 
 USERS = {
     "alice": bcrypt.hashpw(b"wonder:land", bcrypt.gensalt(4)),
@@ -28,7 +29,7 @@ def _header(name: str, password: str) -> str:
 
 
 def _protected() -> WebApp:
-    return WebApp(site(snapshot(), settings=lambda: WebSettings(users=USERS), lifecycle_enabled=True))
+    return application(settings=lambda: WebSettings(users=USERS))
 
 
 async def _right(
@@ -90,7 +91,7 @@ def test_only_the_right_password_opens(header: str, status: int) -> None:
     answer = ask(_protected(), "/-/healthy", authorization=header)
     assert (answer.status, answer.authenticated) == (status, status == 200)
     # Without users everybody is let in.
-    answer = ask(site(snapshot()), "/-/healthy", authorization=header)
+    answer = ask(Scene(), "/-/healthy", authorization=header)
     assert (answer.status, answer.authenticated) == (200, False)
 
 
@@ -119,9 +120,8 @@ def test_the_time_of_a_check_reveals_no_name(checks: list[tuple[bytes, int]], na
 
 def test_failed_logins_are_counted_and_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     """Each is counted; the log has the first at once, then one line a minute, without names."""
-    clock, counter = HandClock(), Counter("failed", "Failed.", registry=None)
-    settings = WebSettings(users=USERS)
-    app = WebApp(site(snapshot(), clock=clock, failed_logins=counter, settings=lambda: settings))
+    clock, metrics = HandClock(), Metrics(CollectorRegistry())
+    app = application(Scene(clock=clock), lambda: WebSettings(users=USERS), metrics=metrics)
 
     def guess(times: int) -> None:
         for number in range(times):
@@ -133,7 +133,7 @@ def test_failed_logins_are_counted_and_logged_once_a_minute(caplog: pytest.LogCa
     ask(app, "/", authorization=_header("alice", "wonder:land"))
     clock.pass_seconds(60)
     guess(1)
-    assert next(iter(counter.collect())).samples[0].value == 4
+    assert metrics.registry.get_sample_value("azure_scheduled_events_failed_logins_total") == 4
     assert [(record.message, record.__dict__["count"]) for record in caplog.records] == [
         ("failed logins", 1),
         ("failed logins", 3),
@@ -205,7 +205,7 @@ def test_the_rate_limit_refuses_and_recovers() -> None:
     """A burst passes, then one request per interval; the others get 429. Who is known has a bucket apart."""
     clock = HandClock()
     settings = WebSettings(users=USERS, rate_limit=RateLimit(2.0, 3))
-    app = WebApp(site(snapshot(), clock=clock, settings=lambda: settings))
+    app = application(Scene(clock=clock), lambda: settings)
 
     def statuses(number: int, word: str = "wrong") -> list[int]:
         header = _header("alice", word)

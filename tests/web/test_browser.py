@@ -14,10 +14,10 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from exporter.clock import SystemClock
 from exporter.model.lifecycle import Life, Transition
-from exporter.model.views import Minute, Snapshot, WorkView
-from exporter.web.site import Demonstration, WebContext
+from exporter.model.views import Demonstration, Minute, WorkView
+from exporter.web.app import WebApp
 from tests.browser import chromium
-from tests.web.support import freeze, life, past, served, site, snapshot
+from tests.web.support import Scene, application, freeze, life, past, served, snapshot
 
 HOSTILE = "</bdi><script>alert(1)</script><img src=x onerror=alert(2)><b>bold</b>" + "x" * 400
 _TOLD = """
@@ -90,31 +90,27 @@ def browser(berlin: webdriver.Chrome) -> Iterator[webdriver.Chrome]:
     berlin.get("about:blank")
 
 
-class Stage:
+class Stage(Scene):
     def __init__(self) -> None:
-        now = SystemClock().now()
-        self.now = now
+        clock = SystemClock()
+        self.now = now = clock.now()
         own = freeze(event_type="Reboot", not_before=now + timedelta(minutes=12, seconds=30))
         hostile = freeze(event_id=HOSTILE, resources=("other", HOSTILE), description=HOSTILE, not_before=None)
         ended = past(freeze(event_id=HOSTILE), Transition.COMPLETED, ago=9000, at=now)
-        self.picture: Snapshot = snapshot(
-            last_success=now, current=(life(own, at=now), life(hostile, at=now)), past=(ended,)
+        super().__init__(
+            snapshot(last_success=now, current=(life(own, at=now), life(hostile, at=now)), past=(ended,)),
+            clock,
+            reason=HOSTILE,
+            polls=(Minute(now, 60), Minute(now, 59, 1, "timeout")),
+            done=[
+                WorkView("message", HOSTILE, Transition.SCHEDULED, "refused", now),
+                WorkView("message", "chat", Transition.SCHEDULED, "delivered", now),
+                WorkView("hook", "drain", Transition.SCHEDULED, "running", None),
+            ],
         )
 
-    def site(self) -> WebContext:
-        work = [
-            WorkView("message", HOSTILE, Transition.SCHEDULED, "refused", self.now),
-            WorkView("message", "chat", Transition.SCHEDULED, "delivered", self.now),
-            WorkView("hook", "drain", Transition.SCHEDULED, "running", None),
-        ]
-        return msgspec.structs.replace(
-            site(snapshot(), clock=SystemClock()),
-            snapshot=lambda: self.picture,
-            in_service=lambda: HOSTILE,
-            work=lambda lives: dict.fromkeys(lives, work),
-            polls=lambda: (Minute(self.now, 60), Minute(self.now, 59, 1, "timeout")),
-            demonstration=Demonstration("Simulated events.", 1.0, self.now),
-        )
+    def application(self, speed: float = 1.0) -> WebApp:
+        return application(self, demonstration=Demonstration("Simulated events.", speed, self.now))
 
     def sixty(self) -> tuple[Life, ...]:
         names = (("WestNO_0",), ("other", HOSTILE))
@@ -131,7 +127,7 @@ class Stage:
         )
 
     def change(self, **fields: Any) -> None:
-        self.picture = msgspec.structs.replace(self.picture, **fields)
+        self.snapshot = msgspec.structs.replace(self.snapshot, **fields)
 
 
 def _until(browser: webdriver.Chrome, condition: Callable[[webdriver.Chrome], Any]) -> Any:
@@ -158,7 +154,7 @@ def stage() -> Stage:
 
 @pytest.fixture
 def port(stage: Stage) -> Iterator[int]:
-    with served(stage.site()) as port:
+    with served(stage.application()) as port:
         yield port
 
 
@@ -194,8 +190,7 @@ def test_the_time_left_is_by_the_clock_of_the_exporter(browser: webdriver.Chrome
 
 def test_the_time_left_in_a_demo(browser: webdriver.Chrome, stage: Stage) -> None:
     """It goes down as fast as simulated time passes: of 12 minutes nothing is left within a second."""
-    fast = Demonstration("Simulated events.", 1000.0, stage.now)
-    with served(msgspec.structs.replace(stage.site(), demonstration=fast)) as port:
+    with served(stage.application(1000.0)) as port:
         browser.get(f"http://127.0.0.1:{port}/")
         _until(browser, lambda b: _text(b, "#own .when time") == "any moment now")
 
@@ -275,14 +270,14 @@ def test_what_was_opened_stays_open(browser: webdriver.Chrome, port: int, stage:
 
 def test_a_silent_exporter_makes_the_page_stale(browser: webdriver.Chrome, stage: Stage) -> None:
     """Page and title show an alarm while the exporter has an error or is gone, until it answers again."""
-    with served(stage.site()) as port:
+    with served(stage.application()) as port:
         browser.get(f"http://127.0.0.1:{port}/")
         assert not browser.find_element(By.ID, "stale").is_displayed()
-        good = stage.picture
-        stage.picture = None  # type: ignore[assignment] # what no exporter does
+        good = stage.snapshot
+        stage.snapshot = None  # type: ignore[assignment] # what no exporter does
         _refresh(browser)
         _until(browser, lambda b: "the exporter returned status 500" in b.find_element(By.ID, "stale").text)
-        stage.picture = good
+        stage.snapshot = good
         _refresh(browser)
         _until(browser, lambda b: not b.find_element(By.ID, "stale").is_displayed())
         assert not browser.title.startswith("STALE")
@@ -298,7 +293,7 @@ def test_a_silent_exporter_makes_the_page_stale(browser: webdriver.Chrome, stage
 @pytest.mark.parametrize("width", [320, 390, 1200])
 def test_nothing_sticks_out(browser: webdriver.Chrome, port: int, stage: Stage, width: int) -> None:
     """From a small phone up there is no horizontal scrolling, however long the words and many the events."""
-    stage.change(current=(*stage.picture.current, *stage.sixty()))
+    stage.change(current=(*stage.snapshot.current, *stage.sixty()))
     size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     browser.get(f"http://127.0.0.1:{port}/")
@@ -312,10 +307,10 @@ def test_all_text_can_be_read(browser: webdriver.Chrome, stage: Stage, scheme: s
     """In both colour schemes every text has the contrast that WCAG's level AA asks for: 4.5."""
     started = life(freeze(event_status="Started", not_before=None), at=stage.now)
     other = life(freeze(resources=("other",)), at=stage.now)
-    stage.change(up=False, last_error="x", current=(*stage.picture.current, started, other, *stage.sixty()))
+    stage.change(up=False, last_error="x", current=(*stage.snapshot.current, started, other, *stage.sixty()))
     features = [{"name": "prefers-color-scheme", "value": scheme}]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-    with served(stage.site()) as port:
+    with served(stage.application()) as port:
         browser.get(f"http://127.0.0.1:{port}/")
         found = browser.execute_script(_CONTRASTS)
     assert len(found) > 40

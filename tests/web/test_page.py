@@ -12,13 +12,12 @@ from msgspec.structs import replace
 from exporter.health import DegradedReason, Health
 from exporter.model.events import SCHEDULED, STARTED
 from exporter.model.lifecycle import ENDINGS, Transition
-from exporter.model.views import ApprovalView, Minute, Snapshot, WorkView
+from exporter.model.views import ApprovalView, Demonstration, Minute, Snapshot, WorkView
 from exporter.web.page import landing, title
-from exporter.web.site import Demonstration
 from tests.bench import Build
 from tests.builders import raw_event
 from tests.clocks import NOW, HandClock
-from tests.web.support import ask, freeze, life, past, site, snapshot
+from tests.web.support import Scene, ask, freeze, life, past, snapshot
 
 # Markup, quotes, template syntax, control characters, bidirectional marks, half an emoji; and how they look.
 MARKUP = "</bdi></main><script>alert(1)</script><img src=x onerror='alert(2)'>\"&amp;`"
@@ -28,8 +27,8 @@ SHOWN = f"{MARKUP}{SYNTAX} ??[31m ???????? end"
 LONG_AGO = NOW - timedelta(minutes=3)
 
 
-def shown(picture: Snapshot, **fields: Any) -> str:
-    return landing(site(picture, **fields)).body.decode()
+def shown(picture: Snapshot, demonstration: Demonstration | None = None, **fields: Any) -> str:
+    return landing(Scene(picture, **fields), demonstration).body.decode()
 
 
 class _Outline(HTMLParser):
@@ -81,10 +80,10 @@ def _pages_full_of(text: str) -> list[_Outline]:
             shown(
                 snapshot(instance=name, last_error=text, up=False, current=current, past=gone),
                 health=health,
-                approval=lambda _: ApprovalView(text, text, text),
+                state=ApprovalView(text, text, text),
                 demonstration=Demonstration(text, 60.0, NOW),
-                in_service=lambda: text,
-                work=lambda lives: dict.fromkeys(lives, work),
+                reason=text,
+                done=work,
             )
         )
         for name in (text, "other")
@@ -101,7 +100,7 @@ def test_what_comes_from_outside_is_text() -> None:
 
 def test_the_policy_allows_only_the_page_itself() -> None:
     """Style and script run by their hashes; nothing is loaded, framed or posted, and no referrer is sent."""
-    headers = ask(site(snapshot()), "/").headers
+    headers = ask(Scene(), "/").headers
     hashed = r"'sha256-[A-Za-z0-9+/]{43}='"
     assert re.fullmatch(
         rf"default-src 'none'; style-src {hashed}; script-src {hashed}; connect-src 'self'; img-src data:; "
@@ -201,7 +200,7 @@ def test_problems_are_shown_with_their_reasons() -> None:
 
 def test_a_card_tells_everything() -> None:
     """Type, status, when, how long, who, which VMs, why and which id."""
-    text = _outline(ask(site(snapshot(current=(life(freeze()),))), "/").text).text
+    text = _outline(shown(snapshot(current=(life(freeze()),)))).text
     for part in (
         "Scheduled",
         "Starts  not before Wed 4 Mar, 22:12:00 UTC",
@@ -263,7 +262,7 @@ def test_what_stands_above_the_events() -> None:
     """A demo is marked as such, and the page has the reason why the VM is out of service."""
     assert "In service for load balancers: no event requires" in _main()
     text = _main(
-        in_service=lambda: "Reboot X is Scheduled",
+        reason="Reboot X is Scheduled",
         demonstration=Demonstration("Simulated events.", 60.0, NOW),
     )
     assert "Simulated events. Scheduled events for WestNO_0" in text
@@ -275,11 +274,11 @@ def test_what_stands_above_the_events() -> None:
 def test_the_failed_polls_of_the_last_hour() -> None:
     """They are counted, with the last one and a bar for each minute; without any there is nothing to show."""
     good = Minute(NOW, succeeded=60)
-    assert "Last hour" not in _main(polls=lambda: (good,))
+    assert "Last hour" not in _main(polls=(good,))
     bad = Minute(NOW - timedelta(minutes=1), succeeded=57, failed=2, reason="connection_error")
-    text = _main(polls=lambda: (bad, good))
+    text = _main(polls=(bad, good))
     assert "Last hour: 2 failed polls; last failure connection error, Wed 4 Mar, 21:59:00 UTC." in text
-    html = shown(snapshot(), polls=lambda: (Minute(NOW), bad, good))
+    html = shown(snapshot(), polls=(Minute(NOW), bad, good))
     assert re.findall(r'<rect class="(\w+)" x="(\d+)"', html) == [("alarm", "4"), ("ok", "8")]
 
 
@@ -291,14 +290,14 @@ def test_who_was_told_and_which_hooks_ran() -> None:
         WorkView("message", "silent", Transition.SCHEDULED, "", NOW),
         WorkView("hook", "drain", None, "timed_out", NOW),
     ]
-    text = _main(work=lambda lives: dict.fromkeys(lives, work))
+    text = _main(done=work)
     messages = "pending chat, scheduled delivered oncall, scheduled Wed 4 Mar, 22:00:00 UTC"
     hooks = "timed out drain Wed 4 Mar, 22:00:00 UTC"
     assert f"Hooks {hooks} Messages {messages} Event ID" in text
     assert f"Completed Messages and hooks {messages} {hooks}" in text
     assert "silent" not in text
     many = [WorkView("message", f"target-{n}", Transition.SCHEDULED, "delivered", NOW) for n in range(20)]
-    text = _main(work=lambda lives: dict.fromkeys(lives, many))
+    text = _main(done=many)
     assert "delivered target-19" in text
     assert "target-8," in text
     assert "… and 8 earlier" in text
@@ -333,6 +332,6 @@ def test_past_events_have_an_outcome_and_a_duration() -> None:
 def test_a_card_has_the_approval_and_when_a_start_was_noticed(approval: ApprovalView, expected: str) -> None:
     """Without a state of approval there is no line of it."""
     noticed = replace(life(freeze(event_status="Started")), started=None, first_seen=NOW - timedelta(hours=1))
-    text = _main(picture=snapshot(current=(noticed,)), approval=lambda _: approval)
+    text = _main(picture=snapshot(current=(noticed,)), state=approval)
     assert "Already under way at Wed 4 Mar, 21:59:00 UTC" in text
     assert expected in text

@@ -11,12 +11,11 @@ import requests
 
 from exporter.errors import ConfigurationError
 from exporter.health import Health
-from exporter.web.app import WebApp
 from exporter.web.webfile import WebConfig
 from tests.bench import Build
 from tests.clocks import HandClock
 from tests.web.certificates import Pki, write
-from tests.web.support import served, site, snapshot
+from tests.web.support import application, served
 from tests.web.test_settings import HASH, PAIR
 
 
@@ -135,7 +134,7 @@ def test_tls_does_not_come_or_go(pki: Pki, before: str) -> None:
 def test_a_renewed_certificate_meets_the_next_connection(pki: Pki) -> None:
     """Served through a real server: new connections get the new certificate; a half-written pair, the old."""
     setting = _House(write(pki.folder, PAIR))
-    app = WebApp(site(snapshot(), clock=setting.clock, settings=setting.config.current))
+    app = application(settings=setting.config.current)
     with served(app, setting.config.ssl_contexts()) as port:
         first = _serial(port, pki)
         old_key = (pki.folder / "key.pem").read_bytes()
