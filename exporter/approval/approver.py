@@ -26,7 +26,7 @@ from exporter.metrics import ApprovalOutcome, Metrics
 from exporter.model.events import lower, trace_id
 from exporter.model.jobs import ApprovalRequest, HookOutcome, WorkerReport
 from exporter.model.lifecycle import Life, Transition
-from exporter.model.views import NO_APPROVAL, ApprovalView, Snapshot
+from exporter.model.views import ApprovalView, Snapshot
 from exporter.otlp import Tracer
 from exporter.state.store import Store
 from exporter.work import Backoff, Inbox, Loop
@@ -45,22 +45,11 @@ class _WithdrawnError(Exception):
     """An approval is no longer due."""
 
 
-class _Permission(msgspec.Struct, frozen=True):
-    """The approvals that are due by the newest document, and by these ``settings``.
-
-    ``fetched`` is when the document was fetched, on the monotonic clock.
-    """
-
-    settings: Config
-    fetched: float
-    due: Sequence[_Due] = ()
-
-
 class _FailedAttempts(msgspec.Struct):
-    """Failed attempts to approve an event; ``try_at`` is on the monotonic clock."""
+    """Failed attempts to approve an event."""
 
     backoff: Backoff
-    try_at: float
+    try_at: float  # on the monotonic clock
     problem: str
     given_up: bool = False
 
@@ -73,7 +62,7 @@ class _FailedAttempts(msgspec.Struct):
 class Approver:
     """Approves events by the rules.
 
-    All methods but `view`, `view_if_on`, `supersede` and `stop` are for the poller's thread.
+    All methods but `view`, `supersede` and `stop` are for the poller's thread.
     """
 
     def __init__(self, store: Store, metrics: Metrics, tracer: Tracer, inbox: Inbox, clock: Clock) -> None:
@@ -84,16 +73,13 @@ class Approver:
         self._tracer = tracer
         self._inbox = inbox
         self._clock = clock
-        # Other threads may ask for views before the first `configure`.
         self._config = Config()
         self._lives: Sequence[Life] = ()
-        self._due: Sequence[_Due]
         # When the newest document was fetched, on the monotonic clock.
         self._fetched = -math.inf
-        # The newest configuration, which the poller may not have taken over yet.
-        self._in_force = self._config
-        # Replaced whole, because the approver's thread reads it.
-        self._permission = _Permission(self._config, self._fetched)
+        # What is due by the newest document, and the configuration by which that was decided. Replaced whole,
+        # because the approver's thread reads it.
+        self._due: tuple[Config, Sequence[_Due]] = self._config, ()
         # Held while a request is being sent.
         self._posting = threading.Lock()
         # Replaced whole, because other threads read it.
@@ -104,48 +90,51 @@ class Approver:
         self._requests: queue.SimpleQueue[tuple[ApprovalRequest, ImdsClient]] = queue.SimpleQueue()
         self._loop = Loop("approver", self._send_next)
 
-    def configure(self, settings: Config, azure: ImdsClient) -> None:
-        """Apply a configuration and a client; failed attempts are repeated at once."""
-        self._config, self._azure = settings, azure
-        self._trials: dict[str, _FailedAttempts] = {}
-
     def supersede(self, settings: Config) -> None:
         """Send nothing by other rules than these once this returns; thread-safe.
 
         A request that is being sent is waited for.
         """
-        self._in_force = settings
+        self._config = settings
         with self._posting:
             pass
 
-    def note_document(self) -> None:
-        """Record that a document was fetched just now."""
+    def configure(self, azure: ImdsClient) -> None:
+        """Send by this client; failed attempts are repeated at once."""
+        self._azure = azure
+        self._trials: dict[str, _FailedAttempts] = {}
+
+    def record_document(self, *, changed: bool) -> None:
+        """Record that a document was fetched just now; what is due by one before it is not, if it differs."""
+        if changed:
+            self.outdate()
         self._fetched = self._clock.monotonic()
 
     def outdate(self) -> None:
         """Send nothing before the next `look`, because what is known is about to change."""
-        self._permission = _Permission(self._config, self._fetched)
+        self._due = self._config, ()
 
     def look(self, snapshot: Snapshot, *, fresh: bool = False) -> bool:
         """Decide about all pending events; send those that are due if the document is ``fresh``.
 
         Return whether some are due, but the document was not fetched just now.
         """
+        settings, due = self._config, list[_Due]()
         self._instance = snapshot.instance
         if snapshot.current is not self._lives:
             self._lives = snapshot.current
             keys = {life.key for life in self._lives}
             self._trials = {key: trial for key, trial in self._trials.items() if key in keys}
             self._alone &= keys
-        if self.is_pending and snapshot.ready:
-            self._decide_all()
+        if self._lives and settings.approval.mode is not Mode.OFF and snapshot.ready:
+            due = self._decide_all(settings)
         else:
-            self._decisions, self._due = {}, ()
-        self._permission = _Permission(self._config, self._fetched, self._due)
-        if not self._due or self._sending:
+            self._decisions = {}
+        self._due = settings, due
+        if not due or self._sending:
             return False
         if fresh:
-            self._send(self._due)
+            self._send(due)
         return not fresh
 
     @property
@@ -155,7 +144,7 @@ class Approver:
 
     def poll_failed(self, problem: str, seconds: float) -> None:
         """Record that there is no fresh document to send what is due."""
-        due, self._due = self._due, ()
+        _, due = self._due
         self._fetched = -math.inf
         self.outdate()
         if not self._sending:
@@ -169,17 +158,14 @@ class Approver:
         is_open = done.state is None and life.event.is_scheduled and life.ended is None
         return (self._decisions.get(life.key, done) if is_open else done).view
 
-    def view_if_on(self, life: Life) -> ApprovalView:
-        """Return the state of an event's approval; no state while approvals are off. Thread-safe."""
-        return NO_APPROVAL if self._config.approval.mode is Mode.OFF else self.view(life)
-
     def stop(self, timeout: float) -> bool:
         self._loop.stop()
         return self._loop.join(timeout)
 
     def conclude(self, attempt: ApprovalRequest) -> list[WorkerReport]:
         """Return the transitions that an attempt caused; failed ones are repeated later."""
-        self._sending, self._due = False, ()
+        self._sending = False
+        self.outdate()
         if attempt.withdrawn:
             return []
         lives = [life for life, _ in attempt.events]
@@ -194,13 +180,16 @@ class Approver:
             self._failed(life, rule, attempt.problem, seconds)
         return []
 
-    def _decide_all(self) -> None:
-        """Decide about each event, the most urgent first; log and count decisions that change."""
+    def _decide_all(self, settings: Config) -> list[_Due]:
+        """Decide about each event, the most urgent first; log and count decisions that change.
+
+        Return what is due.
+        """
         now, decisions, due = self._clock.now(), {}, []
         recent = self._approvals.of_last_hour()
         for life in self._lives:
-            inputs = self._inputs(life, recent)
-            decision = decide(life, self._config.approval, self._instance, now, inputs)
+            inputs = self._inputs(life, settings, recent)
+            decision = decide(life, settings.approval, self._instance, now, inputs)
             if decision.state is ApprovalState.DUE:
                 if self._may_try(life, decision.rule):
                     due.append((life, decision.rule))
@@ -210,27 +199,26 @@ class Approver:
             if decision.state is not None:
                 decisions[life.key] = decision
                 self._log_change(life, decision)
-        self._decisions, self._due = decisions, due
+        self._decisions = decisions
+        return due
 
     def _recorded(self, life: Life) -> ApprovalInputs:
         known = self._approvals.find(life.key)
         if known is None:
             return ApprovalInputs()
-        return (
-            ApprovalInputs(approved_by=known.rule)
-            if known.sent is not None
-            else ApprovalInputs(asked_by=known.rule)
-        )
+        if known.sent is None:
+            return ApprovalInputs(asked_by=known.rule)
+        return ApprovalInputs(approved_by=known.rule)
 
-    def _inputs(self, life: Life, recent: set[str]) -> ApprovalInputs:
+    def _inputs(self, life: Life, settings: Config, recent: set[str]) -> ApprovalInputs:
         recorded = self._recorded(life)
         if not life.event.is_scheduled:
             return recorded
-        asks_hooks = any(one.require_hooks for one in self._config.approval.rules)
+        asks_hooks = any(one.require_hooks for one in settings.approval.rules)
         return replace(
             recorded,
             hooks=self._hook_results(life) if asks_hooks else {},
-            is_untold=life.last_reported is not None and bool(self._config.hooks),
+            is_untold=life.last_reported is not None and bool(settings.hooks),
             open_hooks=self._jobs.open_for(lower(life.ids[0])),
             age=seconds_since(life.begun, self._clock) or 0.0,
             within_hour=len(recent) - (life.key in recent),
@@ -344,13 +332,13 @@ class Approver:
         Until ``posting`` is closed, `supersede` waits for it.
         """
         posting.enter_context(self._posting)
-        newest = self._permission
-        due = {life.key: (life.event, rule) for life, rule in newest.due}
+        settings, newest = self._due
+        due = {life.key: (life.event, rule) for life, rule in newest}
         # Several polls within the window of the rate limit count as one.
-        longest = max(newest.settings.imds.poll_interval, WINDOW_SECONDS)
+        longest = max(settings.imds.poll_interval, WINDOW_SECONDS)
         if (
-            newest.settings is not self._in_force
-            or self._clock.monotonic() - newest.fetched > longest
+            settings is not self._config
+            or self._clock.monotonic() - self._fetched > longest
             or any(due.get(life.key) != (life.event, rule) for life, rule in attempt.events)
         ):
             raise _WithdrawnError

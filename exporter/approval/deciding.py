@@ -50,24 +50,16 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class ApprovalInputs(msgspec.Struct, frozen=True):
-    """The recorded facts about one life of an event, and about approvals in general.
+    """The recorded facts about one life of an event, and about approvals in general."""
 
-    ``approved_by`` is the rule by which it was approved, or "". ``asked_by`` is the rule by which an approval
-    was sent without a known result, or "". ``hooks`` has the outcome of each hook's newest run, None while it
-    is pending or running. ``is_untold`` is true while a change is not yet reported, so that its hooks are not
-    queued. ``open_hooks`` are those pending or running that documents brought about. ``age`` is the time
-    since the life began, in seconds. ``within_hour`` is how many other events were approved in the last hour,
-    which is unknown before ``unknown_until``.
-    """
-
-    approved_by: str = ""
-    asked_by: str = ""
-    hooks: Mapping[str, HookOutcome | None] = {}
-    is_untold: bool = False
-    open_hooks: Sequence[str] = ()
-    age: float = 0.0
-    within_hour: int = 0
-    unknown_until: datetime | None = None
+    approved_by: str = ""  # the rule by which it was approved
+    asked_by: str = ""  # the rule by which an approval was sent without a known result
+    hooks: Mapping[str, HookOutcome | None] = {}  # of each hook's newest run, None until it has ended
+    is_untold: bool = False  # a change is not reported yet, so that its hooks are not queued
+    open_hooks: Sequence[str] = ()  # pending or running ones that documents brought about
+    age: float = 0.0  # seconds since the life began
+    within_hour: int = 0  # how many other events were approved in the last hour
+    unknown_until: datetime | None = None  # before it, ``within_hour`` is not known
 
 
 def decide(

@@ -307,7 +307,7 @@ class Watch:
 
     def configure(self, settings: Config, imds: ImdsClient) -> None:
         """Apply a configuration and its client; a name from IMDS is kept if none is configured."""
-        self._approver.configure(settings, imds)
+        self._approver.configure(imds)
         self._configured_name = settings.instance.name
         if imds.endpoint != self.snapshot.endpoint or not self._facts.is_current:
             self._facts.renew()
@@ -341,14 +341,12 @@ class Watch:
         except ImdsError as error:
             seconds = self._clock.monotonic() - started
             self._metrics.polled(error.reason, seconds)
+            self._approver.poll_failed(str(error), seconds)
             self._fail(error)
             self._tell_imminent()
-            self._approver.poll_failed(str(error), seconds)
             return error
         self._metrics.polled(PollOutcome.SUCCESS, self._clock.monotonic() - started)
-        self._approver.note_document()
-        if digest != self._digest:
-            self._approver.outdate()
+        self._approver.record_document(changed=digest != self._digest)
         if imds.api_version != self.snapshot.api_version:
             self.snapshot = replace(self.snapshot, api_version=imds.api_version)
         self._learn_vm(imds)
