@@ -120,14 +120,13 @@ class Approver:
         Return whether some are due, but the document was not fetched just now.
         """
         settings, due = self._config, list[_Due]()
-        self._instance = snapshot.instance
         if snapshot.current is not self._lives:
             self._lives = snapshot.current
             keys = {life.key for life in self._lives}
             self._trials = {key: trial for key, trial in self._trials.items() if key in keys}
             self._alone &= keys
         if self._lives and settings.approval.mode is not Mode.OFF and snapshot.ready:
-            due = self._decide_all(settings)
+            due = self._decide_all(settings, snapshot.instance)
         else:
             self._decisions = {}
         self._due = settings, due
@@ -170,7 +169,7 @@ class Approver:
             return []
         lives = [life for life, _ in attempt.events]
         if not attempt.problem:
-            return [WorkerReport(life.key, Transition.APPROVED, attempt.at, self._instance) for life in lives]
+            return [WorkerReport(life.key, Transition.APPROVED, attempt.at) for life in lives]
         if attempt.rejected and len(lives) > 1:
             self._alone.update(life.key for life in lives)
             if attempt.refused:
@@ -180,7 +179,7 @@ class Approver:
             self._failed(life, rule, attempt.problem, seconds)
         return []
 
-    def _decide_all(self, settings: Config) -> list[_Due]:
+    def _decide_all(self, settings: Config, instance: str | None) -> list[_Due]:
         """Decide about each event, the most urgent first; log and count decisions that change.
 
         Return what is due.
@@ -189,7 +188,7 @@ class Approver:
         recent = self._approvals.of_last_hour()
         for life in self._lives:
             inputs = self._inputs(life, settings, recent)
-            decision = decide(life, settings.approval, self._instance, now, inputs)
+            decision = decide(life, settings.approval, instance, now, inputs)
             if decision.state is ApprovalState.DUE:
                 if self._may_try(life, decision.rule):
                     due.append((life, decision.rule))

@@ -12,8 +12,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
-from msgspec.structs import replace
-
 from exporter.clock import Clock
 from exporter.config import Hook
 from exporter.metrics import Metrics
@@ -231,8 +229,8 @@ class HookRunner:
             self._inbox.put()
             return
         reason = f"{result.reason}; output: {result.output}" if result.output else result.reason
-        failure = hook_failure(job.life_key, (job.hook, job.sequence), result.outcome, now, reason=reason)
-        self._inbox.put(replace(failure, instance=job.instance))
+        run = (job.hook, job.sequence)
+        self._inbox.put(hook_failure(job.life_key, run, result.outcome, now, reason=reason))
 
     def _end_last_run(self, key: JobKey, process: ProcessIdentity) -> str:
         """End what goes on if the exporter was killed; return why the hook cannot run, or ""."""

@@ -161,11 +161,7 @@ class Drainer:
             begun, until = self._begun.get(life.key), deadline(life)
             # What began after the deadline, such as after a restart, did not try.
             if begun is not None and until is not None and begun < until <= self._clock.now():
-                self._reports.record(life, self._instance, HookOutcome.FAILED, begun, self.doing)
-
-    @property
-    def _instance(self) -> str:
-        return self._snapshot().instance or ""
+                self._reports.record(life, HookOutcome.FAILED, begun, self.doing)
 
     def _drain(self, wanted: Sequence[Life], node: Node) -> tuple[float | None, bool]:
         """Return the seconds until the next look at the pods, if any, and whether this one saw them all."""
@@ -220,7 +216,7 @@ class Drainer:
             for life in _pending(self._wanted(), self._clock.now()) if self._settings.evicts else ():
                 if life.key in self._begun:
                     begun = self._begun[life.key]
-                    self._reports.record(life, self._instance, HookOutcome.SUCCEEDED, begun, reason)
+                    self._reports.record(life, HookOutcome.SUCCEEDED, begun, reason)
             return None
         refused = any(self._reasons.get(pod.uid) for pod in found.evictable)
         return self._pause(_RETRY_SECONDS if refused or error else _LOOK_SECONDS)

@@ -6,8 +6,6 @@ import threading
 from collections.abc import Container, Iterable
 from datetime import datetime
 
-from msgspec.structs import replace
-
 from exporter.clock import Clock
 from exporter.config.kubernetes import DRAIN
 from exporter.health import DegradedReason, Health
@@ -39,7 +37,7 @@ class DrainResults:
         self._inbox = inbox
         self._problems = Problems(health)
 
-    def record(self, life: Life, instance: str, outcome: HookOutcome, begun: datetime, reason: str) -> None:
+    def record(self, life: Life, outcome: HookOutcome, begun: datetime, reason: str) -> None:
         """Record the outcome for a life, unless it is known, or the drain has succeeded already."""
         if self._jobs.results(life.key).get(DRAIN) in (outcome, HookOutcome.SUCCEEDED):
             return
@@ -50,7 +48,7 @@ class DrainResults:
             sequence=sequence,
             transition=life.transitions[sequence - 1].transition,
             at=begun,
-            instance=life.instance or instance,
+            instance=life.instance or "",
             event=event_view(life),
             resource_type=life.event.resource_type,
             name_was_unknown=life.name_was_unknown,
@@ -68,8 +66,7 @@ class DrainResults:
             # An approval may have waited for it.
             self._inbox.put()
             return
-        failure = hook_failure(life.key, (DRAIN, sequence), outcome, now, reason=reason)
-        self._inbox.put(replace(failure, instance=instance))
+        self._inbox.put(hook_failure(life.key, (DRAIN, sequence), outcome, now, reason=reason))
 
     def has_succeeded(self, lives: Iterable[Life]) -> bool:
         """Return whether the drain has succeeded for one of these lives."""

@@ -246,16 +246,14 @@ def advance(  # noqa: PLR0913  # all but three by name
     *,
     instance: str | None,
     watching: bool,
-    named: bool = False,
     thresholds: Sequence[float] = (),
     moment: Moment | None = None,
 ) -> Effects:
     """Return the effects of one valid document.
 
     ``instance`` is this VM's name, None while it is unknown. ``watching`` is true if this process processed
-    the document before this one: otherwise the time at which an event ended is unknown. ``named`` is true if
-    the name was known then: otherwise hooks may have been deferred. ``thresholds`` are those of `imminent`.
-    ``moment`` is now, for lives that begin.
+    the document before this one: otherwise the time at which an event ended is unknown. ``thresholds`` are
+    those of `imminent`. ``moment`` is now, for lives that begin.
     While ``known.has_unreported``, it is to be called for an unchanged document, too.
 
     Another type ends the life of an event and begins a new one. After such a change a graver type does so at
@@ -268,7 +266,7 @@ def advance(  # noqa: PLR0913  # all but three by name
     walk = _Walk(known, document, now, instance, watching=watching, moment=moment)
     walk.take_in(listing_of(known, document, instance))
     walk.pass_time(thresholds)
-    return walk.step(named=named)
+    return walk.step()
 
 
 class _Walk:
@@ -320,9 +318,9 @@ class _Walk:
         for life in imminent((*self._current.values(),), self._now, thresholds):
             self._keep(self._record(life, Transition.IMMINENT))
 
-    def step(self, *, named: bool) -> Effects:
+    def step(self) -> Effects:
         # Where one life of an event ends and another begins, the hooks of the end run first.
-        hookable = sorted(self._hookable(named=named), key=lambda one: one.transition not in ENDINGS)
+        hookable = sorted(self._hookable(), key=lambda one: one.transition not in ENDINGS)
         surplus = _surplus_of(self._past, self._now)
         for key in surplus:
             del self._past[key]
@@ -499,22 +497,21 @@ class _Walk:
         proven = follows and recent and not is_one_unknown and is_readable
         return Transition.CANCELLED if proven else Transition.VANISHED
 
-    def _hookable(self, *, named: bool) -> Iterator[Occurrence]:
+    def _hookable(self) -> Iterator[Occurrence]:
         """Yield the transitions for which hooks are to be queued now, and mark them as queued."""
         if self._instance is None:
             return
         changes = {(one.life.key, len(one.life.transitions)): one.changes for one in self._occurrences}
-        happened = dict.fromkeys(key for key, _ in changes)
-        for key in happened if named else (*self._current, *self._past):
-            life, before = self._life(key), self._known.life(key)
+        for key, life in (*self._current.items(), *self._past.items()):
+            before = self._known.life(key)
             queued = before.hooks_queued_for if before is not None else 0
-            if life is None or queued == len(life.transitions):
+            if queued == len(life.transitions):
                 continue
             # An end needs no hook if none has run for the event.
             if queued or life.ended is None:
-                life = replace(life, hooks_queued_for=len(life.transitions))
-                self._keep(life)
-                for due in due_hooks(life, queued):
+                after = replace(life, hooks_queued_for=len(life.transitions))
+                self._keep(after)
+                for due in due_hooks(after, queued):
                     yield replace(due, changes=changes.get((key, len(due.life.transitions)), ()))
 
 

@@ -169,8 +169,6 @@ class WorkerReport(msgspec.Struct, frozen=True):
     life_key: str
     transition: Transition
     at: datetime
-    # This VM's name as the worker knew it, None if that is not known any more.
-    instance: str | None = None
     # Those of `TransitionRecord`.
     hook: str = ""
     run: int = 0

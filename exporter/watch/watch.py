@@ -28,13 +28,7 @@ from exporter.metrics import Metrics
 from exporter.model.advance import WATCHED, advance, next_imminent, pass_time
 from exporter.model.documents import Defect, Document, decode_document
 from exporter.model.events import normal_name, trace_id
-from exporter.model.jobs import (
-    ApprovalRequest,
-    WorkerReport,
-    record_clock_set,
-    record_pause,
-    record_report,
-)
+from exporter.model.jobs import ApprovalRequest, record_clock_set, record_pause, record_report
 from exporter.model.lifecycle import Effects, Life, Occurrence, WatchState
 from exporter.model.messages import Outage, Outcome, WatchChange
 from exporter.model.views import Snapshot, UnannouncedPause, by_urgency
@@ -42,7 +36,7 @@ from exporter.model.vm import VirtualMachine
 from exporter.notifications.worker import Notifier
 from exporter.otlp import Tracer
 from exporter.state.store import Store
-from exporter.work import Inbox, Report
+from exporter.work import Inbox
 
 log = logging.getLogger(__name__)
 
@@ -109,14 +103,11 @@ class Outages:
         after = plan.watch_after if self._tracer.keeps_records else plan.blind_after
         if self._reported is None and blind >= after:
             since = self._last_success or self._clock.now() - timedelta(seconds=blind)
-            name = seen.instance or self._store.instance or platform.node()
-            never = self._last_success is None
-            self._change(WatchChange.BLIND, Outage(since, f"watch/{name}", never), seen)
+            key = f"watch/{seen.instance or platform.node()}"
+            self._change(WatchChange.BLIND, Outage(since, key, never=self._last_success is None), seen)
 
     def _change(self, change: WatchChange, outage: Outage, seen: Snapshot) -> None:
         """Record that an outage begins or ends, with messages about it."""
-        # After a restart the name is not known before IMDS answers.
-        seen = replace(seen, instance=seen.instance or self._store.instance)
         opened = self._store.outbox.opened(outage.key)
         now = self._clock.now()
         messages = self._notifier.plan.compose_watch(change, outage, now, seen, opened)
@@ -288,12 +279,11 @@ class Watch:
         self._health = health
         self._clock = clock
         self._outages = Outages(store, notifier, tracer, clock)
-        # Findings of a previous process, until this VM's name is known.
-        self._unrecorded: list[Report] = []
+        # The name when a former process ended; this VM goes by it until IMDS has answered.
+        self._former_name = store.instance
         # A digest of the newest document; None if it has to be processed again.
         self._digest: bytes | None = None
         self._document: Document | None = None
-        self._was_named = False
         self._thresholds: Sequence[float] = ()
         # By how many seconds the wall clock is ahead of the monotonic clock.
         self._ahead: float | None = None
@@ -420,23 +410,13 @@ class Watch:
             self._settle(step, seen.instance)
 
     def record_findings(self) -> None:
-        """Record the findings of workers, whether or not IMDS answers.
-
-        Those left by a previous process wait for this VM's name, which the first poll requests.
-        """
-        waiting, self._unrecorded = self._unrecorded, []
-        for report in [*waiting, *self._inbox.take()]:
+        """Record the findings of workers, whether or not IMDS answers."""
+        for report in self._inbox.take():
             for finding in (
                 self._approver.conclude(report) if isinstance(report, ApprovalRequest) else (report,)
             ):
-                self._record(finding)
-
-    def _record(self, finding: WorkerReport) -> None:
-        instance = self.snapshot.instance or finding.instance
-        if instance is None and not self.snapshot.ready:
-            self._unrecorded.append(finding)
-        else:
-            self._settle(record_report(self.known, finding, instance), instance)
+                instance = self.snapshot.instance
+                self._settle(record_report(self.known, finding, instance), instance)
 
     def _take(self, document: Document) -> None:
         self._defects.note(document.defects)
@@ -447,11 +427,9 @@ class Watch:
             self._clock.now(),
             instance=instance,
             watching=self._document is not None,
-            named=self._was_named,
             thresholds=self._thresholds,
             moment=moment(self._clock),
         )
-        self._was_named = instance is not None
         self._settle(step, instance)
 
     def _settle(self, step: Effects | None, instance: str | None) -> None:
@@ -496,10 +474,8 @@ class Watch:
 
     def _learn_vm(self, imds: ImdsClient) -> None:
         """Request the facts about this VM from IMDS, until they and the name are known."""
-        named = self.snapshot.instance is not None
-        if named and self._facts.is_current:
-            return
-        if not self._facts.learn(imds, named=named):
+        named = bool(self._configured_name or self._facts.name)
+        if (named and self._facts.is_current) or not self._facts.learn(imds, named=named):
             return
         self._show_vm()
         error = self._facts.error
@@ -516,7 +492,7 @@ class Watch:
 
     def _show_vm(self) -> None:
         before, given, told = self.snapshot.instance, self._configured_name, self._facts.name
-        name = given or told or None
+        name = given or told or self._former_name
         self.snapshot = replace(
             self.snapshot,
             vm=self._facts.shown,

@@ -137,6 +137,12 @@ class Bench:
         self.clock.pass_seconds(after)
         self.start(text)
 
+    def forget(self, text: str | None = None) -> None:
+        """Start the program again without its state."""
+        self.app.stop()
+        shutil.rmtree(self.state)
+        self.start(text)
+
     def kill(self) -> None:
         """Start the program again with the state as it is on disk now, without an orderly stop."""
         killed, self.state = self.state, self.folder / f"{self.state.name}+"

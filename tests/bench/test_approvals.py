@@ -287,8 +287,7 @@ def test_without_a_name(build: Build, leader: str) -> None:
     """While the VM's name is unknown nothing is approved, and the reason is shown; then it is."""
     bench = build("imds: {poll_interval: 1h}")
     bench.simulator.set_fault(NAMELESS)
-    (bench.state / "state.db").unlink(missing_ok=True)
-    bench.restart(APPROVE.replace("rules", f"leader: {leader}, rules"))
+    bench.forget(APPROVE.replace("rules", f"leader: {leader}, rules"))
     bench.show(raw_event(), wait=60)
     assert approval(bench) == {"state": "hold", "rule": None, "reason": NO_NAME}
     assert bench.approved == []

@@ -40,8 +40,7 @@ def start_nameless(build: Build, text: str = HOOK) -> Bench:
     """Return a bench whose IMDS does not return the name of the VM."""
     bench: Bench = build("imds: {poll_interval: 1h}")
     bench.simulator.set_fault(NAMELESS)
-    (bench.state / "state.db").unlink(missing_ok=True)
-    bench.restart(text)
+    bench.forget(text)
     return bench
 
 
@@ -126,8 +125,7 @@ def test_only_the_facts_are_forbidden(build: Build) -> None:
     """An allowlist without /metadata/instance hides the VM's name, for which there are two problems."""
     bench = build("imds: {poll_interval: 1h}")
     bench.simulator.set_fault(Fault("forbidden", endpoint="instance"))
-    (bench.state / "state.db").unlink()
-    bench.restart("")
+    bench.forget("")
     assert [one.partition(":")[0] for one in bench.api("problems")] == ["imds_forbidden", "instance_unknown"]
     assert bench.metric("degraded", reason="imds_forbidden") == 1
     bench.simulator.set_fault(None)
@@ -298,6 +296,16 @@ def test_facts_are_asked_for_again(
     monkeypatch.setattr(ImdsClient, "instance", instance)
     bench.advance(2.5 * pause)
     assert asked[1] - asked[0] == pytest.approx(pause, abs=1)
+
+
+def test_a_name_is_remembered(build: Build) -> None:
+    """After a restart the VM goes by its last name until IMDS tells it, and acts."""
+    bench = build(HOOK)
+    bench.simulator.set_fault(NAMELESS)
+    bench.restart()
+    bench.show(raw_event(**OTHERS), raw_event(**REBOOT))
+    assert (bench.metric("pending", target="other"), len(ran(bench))) == (1, 1)
+    assert bench.api("problems") == []
 
 
 def test_hooks_wait_for_the_name(build: Build) -> None:
@@ -571,10 +579,8 @@ def test_an_outage_of_another_boot(build: Build) -> None:
 def test_an_outage_from_the_beginning(build: Build) -> None:
     """Where there was never a valid answer, no message claims one."""
     bench = build()
-    bench.app.stop()
-    (bench.state / "state.db").unlink()
     bench.simulator.set_fault(Fault("error"))
-    bench.start(ONCALL)
+    bench.forget(ONCALL)
     bench.advance(200)
     bench.kill()
     bench.advance(120)
