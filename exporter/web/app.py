@@ -4,7 +4,8 @@ import asyncio
 import inspect
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from urllib.parse import parse_qs
 
@@ -17,7 +18,7 @@ from exporter.model.views import Demonstration, Views
 from exporter.serving.http import JSON, Request, Response, tagged, text
 from exporter.web import api
 from exporter.web.auth import Guard
-from exporter.web.rendering import Renderer, TooManyRequestsError, scrape
+from exporter.web.exposition import scrape
 from exporter.web.webfile import WebSettings
 from exporter.work import Reloader
 
@@ -27,7 +28,46 @@ _Handler = Callable[[Request], Response | Awaitable[Response]]
 
 _READ = ("GET", "HEAD")
 _ACT = ("POST",)
+# Fewer than the connections that the server keeps, so that probes always find room.
+MOST_IN_WORK = 64
 _BUSY = {"retry-after": "1", "connection": "close"}
+
+
+class TooManyRequestsError(Exception):
+    """So many requests are in work that another one is refused."""
+
+
+class Renderings:
+    """Renders large responses off the event loop, one at a time.
+
+    Requests that arrive while others are in work share the next rendering of what they ask for, so that each
+    response is at least as new as its request, and a flood costs little more than one client.
+    """
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "render")
+        self._turn = asyncio.Lock()
+        self._queued: dict[Hashable, asyncio.Task[Response]] = {}
+        self._in_work = 0
+
+    async def render(self, what: Hashable, function: Callable[[], Response]) -> Response:
+        """Return the result of a call of ``function`` begun after this one, or raise TooManyRequestsError."""
+        if self._in_work >= MOST_IN_WORK:
+            raise TooManyRequestsError
+        task = self._queued.get(what)
+        if task is None:
+            task = self._queued[what] = asyncio.create_task(self._run(what, function))
+        self._in_work += 1
+        try:
+            # A client that disconnects must not cancel the rendering for the others.
+            return await asyncio.shield(task)
+        finally:
+            self._in_work -= 1
+
+    async def _run(self, what: Hashable, function: Callable[[], Response]) -> Response:
+        async with self._turn:
+            del self._queued[what]
+            return await asyncio.get_running_loop().run_in_executor(self._thread, function)
 
 
 class WebApp:
@@ -52,7 +92,7 @@ class WebApp:
         self._reloader = reloader
         self._demonstration = demonstration
         self._guard = Guard(views.clock, metrics.failed_logins)
-        self._renderer = Renderer()
+        self._renderings = Renderings()
         self._started = views.clock.now()
         self._last_scrape: datetime | None = None
         self.routes: dict[str, tuple[tuple[str, ...], _Handler]] = {
@@ -96,7 +136,7 @@ class WebApp:
         return await answer if inspect.isawaitable(answer) else answer
 
     async def _metrics(self, request: Request) -> Response:
-        response = await self._renderer.render(*scrape(self._registry, request))
+        response = await self._renderings.render(*scrape(self._registry, request))
         self._last_scrape = self._views.clock.now()
         return response
 
@@ -104,7 +144,7 @@ class WebApp:
         # Imported on first use: most VMs' pages are never viewed.
         from exporter.web.page import landing
 
-        page = await self._renderer.render("page", lambda: landing(self._views, self._demonstration))
+        page = await self._renderings.render("page", lambda: landing(self._views, self._demonstration))
         return tagged(request, page)
 
     async def _events(self, request: Request) -> Response:
@@ -120,7 +160,7 @@ class WebApp:
             events = api.events(snapshot, views.approval, page)
             return Response(msgspec.json.encode(events), JSON, headers=more)
 
-        return await self._renderer.render(("events", page), render)
+        return await self._renderings.render(("events", page), render)
 
     def _status(self, _: Request) -> Response:
         status = api.status(self._views, self._started, self._last_scrape)

@@ -16,7 +16,7 @@ from exporter.errors import ConfigurationError
 from exporter.health import DegradedReason
 from exporter.metrics import Metrics
 from exporter.simulator import Fault
-from exporter.web.rendering import MOST_IN_WORK
+from exporter.web.app import MOST_IN_WORK
 from exporter.web.webfile import WebSettings
 from exporter.work import Reloader
 from tests.bench import Build
