@@ -10,13 +10,20 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
 from exporter.model.jobs import ProcessIdentity
 
 _CHUNK_BYTES = 65536
+
+
+def _output(popen: "subprocess.Popen[bytes]") -> IO[bytes]:
+    if popen.stdout is None:
+        raise OSError("no pipe for the output")
+    return popen.stdout
+
 
 if sys.platform == "win32":
     import _winapi
@@ -31,9 +38,9 @@ if sys.platform == "win32":
     class Process:
         """A command that was started in its own job object, with its output in one pipe."""
 
-        def __init__(self, popen: "subprocess.Popen[bytes]", output: IO[bytes]) -> None:
+        def __init__(self, popen: "subprocess.Popen[bytes]") -> None:
             self._popen = popen
-            self._output = output
+            self._output = _output(popen)
             self._kernel = _kernel()
             # Processes that the command starts before it is in the job stay outside; that is unlikely.
             self._job = self._kernel.CreateJobObjectW(None, None)
@@ -111,9 +118,7 @@ if sys.platform == "win32":
                 env={**inherited, **environment},
                 creationflags=subprocess.CREATE_NEW_PROCESS_GROUP,
             )
-        if popen.stdout is None:
-            raise OSError("no pipe for the output")
-        return Process(popen, popen.stdout)
+        return Process(popen)
 
     def _kernel() -> ctypes.WinDLL:
         """Return kernel32 with handles as wide as pointers; the default of ctypes is 32 bits."""
@@ -136,11 +141,11 @@ else:
     class Process:
         """A command that was started in its own process group, with its output in one pipe."""
 
-        def __init__(self, popen: "subprocess.Popen[bytes]", output: IO[bytes]) -> None:
+        def __init__(self, popen: "subprocess.Popen[bytes]") -> None:
             self._popen = popen
-            self._output = output
+            self._output = _output(popen)
             self._selector = selectors.PollSelector()
-            self._selector.register(output, selectors.EVENT_READ)
+            self._selector.register(self._output, selectors.EVENT_READ)
 
         def read(self, seconds: float) -> bytes | None:
             """Return output, waiting at most ``seconds``; b"" at its end, None if none came."""
@@ -160,7 +165,7 @@ else:
             return self.status() is None or _is_alive(self._popen.pid)
 
         def identity(self) -> ProcessIdentity | None:
-            """Return what a later exporter recognizes the command by; None on a system without it."""
+            """Return what a later exporter recognizes the command by; None if it has ended."""
             return _identity(self._popen.pid)
 
         def ask_to_end(self) -> None:
@@ -208,25 +213,18 @@ else:
         # As bytes: a hook gets UTF-8 in every locale.
         variables = {name.encode(): value.encode() for name, value in environment.items()}
         own = {os.fsencode(name): os.fsencode(value) for name, value in inherited.items()}
-        reading, writing = os.pipe()
-        output = open(reading, "rb", buffering=0)  # noqa: PTH123, SIM115  # a descriptor; closed by Process
-        try:
-            with _as_file(stdin) as file:
-                popen = subprocess.Popen(  # noqa: S603  # the configuration names it, and no shell reads it
-                    argv,
-                    stdin=file,
-                    stdout=writing,
-                    stderr=subprocess.STDOUT,
-                    env={**own, **variables},
-                    start_new_session=True,
-                )
-        except BaseException:
-            output.close()
-            raise
-        finally:
-            os.close(writing)
+        with _as_file(stdin) as file:
+            popen = subprocess.Popen(  # noqa: S603  # the configuration names it, and no shell reads it
+                argv,
+                bufsize=0,
+                stdin=file,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env={**own, **variables},
+                start_new_session=True,
+            )
         _leave_oom_protection(_PROC, popen.pid)
-        return Process(popen, output)
+        return Process(popen)
 
     def _leave_oom_protection(proc: Path, pid: int) -> None:
         """Reset a process's OOM score if the unit (OOMScoreAdjust) has lowered the exporter's."""
@@ -256,8 +254,7 @@ else:
         except PermissionError:
             return True
         # The group has members, but a zombie that its parent has not reaped yet has ended.
-        states = _states(group)
-        return states is None or any(state not in _ENDED for state in states)
+        return any(state not in _ENDED for state in _states(group))
 
     def _ask_to_end(group: int) -> None:
         _signal(group, signal.SIGTERM)
@@ -267,10 +264,8 @@ else:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(group, number)
 
-    def _states(group: int) -> list[str] | None:
-        """Return the states of a group's processes, see proc(5); None on a system without them."""
-        if not _PROC.joinpath("self", "stat").exists():
-            return None
+    def _states(group: int) -> list[str]:
+        """Return the states of a group's processes, see proc(5)."""
         states = []
         for folder in _PROC.iterdir():
             # Processes may end at any moment.
@@ -281,18 +276,12 @@ else:
                         states.append(state)
         return states
 
-    @contextlib.contextmanager
-    def _as_file(content: bytes) -> Iterator[int]:
+    def _as_file(content: bytes) -> IO[bytes]:
         """Return a file in memory: a pipe would need a writer, which fails if the command reads nothing."""
-        with contextlib.ExitStack() as stack:
-            try:
-                descriptor = os.memfd_create("event")
-                stack.callback(os.close, descriptor)
-            except (AttributeError, OSError):  # not Linux; or forbidden, as by vm.memfd_noexec
-                file = stack.enter_context(tempfile.TemporaryFile())
-                descriptor = file.fileno()
-            view = memoryview(content)
-            while view:
-                view = view[os.write(descriptor, view) :]
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            yield descriptor
+        try:
+            file: IO[bytes] = os.fdopen(os.memfd_create("event"), "w+b")
+        except OSError:  # forbidden, as by vm.memfd_noexec
+            file = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it
+        file.write(content)
+        file.seek(0)
+        return file

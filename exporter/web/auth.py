@@ -40,7 +40,10 @@ class Guard:
         self._passwords = Passwords()
         # Failed guesses must not use up the rate limit of clients with a correct password.
         self._known_bucket, self._bucket = _Bucket(clock), _Bucket(clock)
-        self._failures = FailedLogins(clock, failures)
+        self._clock = clock
+        self._failures = failures
+        self._unlogged = 0
+        self._log_at = -math.inf
 
     async def refusal(self, settings: WebSettings, request: Request) -> Response | None:
         """Return the response that rejects a request, or None to admit it."""
@@ -57,21 +60,12 @@ class Guard:
         if right is None:
             return _TOO_MANY
         if not right:
-            self._failures.note(request.client)
+            self._count_failed(request.client)
         return None if right else _UNAUTHORIZED
 
-
-class FailedLogins:
-    """Counts failed logins, and logs the first at once, then at most one line a minute."""
-
-    def __init__(self, clock: Clock, counter: Counter) -> None:
-        self._clock = clock
-        self._counter = counter
-        self._unlogged = 0
-        self._log_at = -math.inf
-
-    def note(self, client: str) -> None:
-        self._counter.inc()
+    def _count_failed(self, client: str) -> None:
+        """Count a failed login; log the first at once, then at most one line a minute."""
+        self._failures.inc()
         self._unlogged += 1
         now = self._clock.monotonic()
         if now >= self._log_at:
