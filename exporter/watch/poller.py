@@ -50,7 +50,7 @@ class Sleep:
         self._waited = 0.0
 
     def begin(self, seconds: float, *, during_event: bool = False) -> None:
-        """Note that the thread is going to sleep; only during an event the wall clock is watched, too."""
+        """Record that the thread is going to sleep; only during an event the wall clock is watched, too."""
         self._until = self._clock.monotonic() + seconds
         self._ahead = ahead(self._clock) if during_event else None
         self._waited = self._run_delay()
@@ -162,7 +162,7 @@ class Poller:
 
     def _step(self) -> float:
         """Record findings, and poll if due; return the seconds until the next poll."""
-        self._note_sleep()
+        self._record_sleep()
         self._take_over()
         if self._client is None:
             raise RuntimeError("configure() comes before start()")
@@ -172,7 +172,7 @@ class Poller:
         self._sleep.begin(delay, during_event=self._watch.is_eventful)
         return delay
 
-    def _note_sleep(self) -> None:
+    def _record_sleep(self) -> None:
         paused, set_forward = self._sleep.end(), self._sleep.step()
         if paused:
             self._watch.paused(paused)

@@ -58,9 +58,9 @@ def out_of_service(snapshot: Snapshot, match: Match, now: datetime) -> str:
 
 
 # After a crash, the age of the last success decides how ended events are judged; some minutes do not matter.
-_NOTE_SECONDS = 900.0
+_RECORD_SECONDS = 900.0
 # While an event can start, that age also decides whether its start was watched, which is a matter of 30 s.
-_NOTE_PENDING_SECONDS = 10.0
+_RECORD_PENDING_SECONDS = 10.0
 
 
 class Outages:
@@ -75,36 +75,33 @@ class Outages:
         self._notifier = notifier
         self._tracer = tracer
         self._clock = clock
-        # The current outage, if it was reported.
-        self._reported = store.outage
-        self._last_success = store.last_success
-        # Since when there is no valid document, on the monotonic clock; whether the state says so.
-        age = seconds_since(store.failing, clock)
-        self._valid_at, self._is_failing = clock.monotonic() - (age or 0.0), age is not None
-        self._noted_at = -math.inf
+        # When the last document was valid, on the monotonic clock, and when the state was told of one.
+        self._valid_at = clock.monotonic() - (seconds_since(store.failing, clock) or 0.0)
+        self._recorded_at = -math.inf
 
     def valid(self, seen: Snapshot) -> None:
-        """Note a valid document, which ends an outage; ``seen`` is what was known before it."""
-        if self._reported is not None:
-            self._change(WatchChange.RECOVERED, self._reported, seen)
-        self._valid_at, self._last_success = self._clock.monotonic(), self._clock.now()
+        """Record a valid document, which ends an outage; ``seen`` is what was known before it."""
+        store, outage = self._store, self._store.outage
+        if outage is not None:
+            self._change(WatchChange.RECOVERED, outage, seen)
+        self._valid_at = self._clock.monotonic()
         is_pending = any(life.event.is_scheduled for life in seen.current)
-        is_due = self._valid_at - self._noted_at >= (_NOTE_PENDING_SECONDS if is_pending else _NOTE_SECONDS)
-        if is_due or self._is_failing or seen.instance not in (None, self._store.instance):
-            self._noted_at, self._is_failing = self._valid_at, False
-            self._store.record_valid(self._last_success, seen.instance)
+        pause = _RECORD_PENDING_SECONDS if is_pending else _RECORD_SECONDS
+        is_due = self._valid_at - self._recorded_at >= pause
+        if is_due or store.failing is not None or seen.instance not in (None, store.instance):
+            self._recorded_at = self._valid_at
+            store.record_valid(self._clock.now(), seen.instance)
 
-    def invalid(self, seen: Snapshot) -> None:
-        """Note a failed poll; an outage begins if there was no valid document for some minutes."""
-        if not self._is_failing:
-            self._is_failing = True
-            self._store.record_failing(Moment(self._clock.boot, self._valid_at), self._last_success)
+    def invalid(self, seen: Snapshot, last_success: datetime | None) -> None:
+        """Record a failed poll; an outage begins if there was no valid document for some minutes."""
+        if seconds_since(self._store.failing, self._clock) is None:
+            self._store.record_failing(Moment(self._clock.boot, self._valid_at), last_success)
         blind, plan = self._clock.monotonic() - self._valid_at, self._notifier.plan
         after = plan.watch_after if self._tracer.keeps_records else plan.blind_after
-        if self._reported is None and blind >= after:
-            since = self._last_success or self._clock.now() - timedelta(seconds=blind)
+        if self._store.outage is None and blind >= after:
+            since = last_success or self._clock.now() - timedelta(seconds=blind)
             key = f"watch/{seen.instance or platform.node()}"
-            self._change(WatchChange.BLIND, Outage(since, key, never=self._last_success is None), seen)
+            self._change(WatchChange.BLIND, Outage(since, key, never=last_success is None), seen)
 
     def _change(self, change: WatchChange, outage: Outage, seen: Snapshot) -> None:
         """Record that an outage begins or ends, with messages about it."""
@@ -112,8 +109,8 @@ class Outages:
         now = self._clock.now()
         messages = self._notifier.plan.compose_watch(change, outage, now, seen, opened)
         records = self._tracer.watch_changed(change, outage, now, seen.last_error)
-        self._reported = outage if change is WatchChange.BLIND else None
-        self._store.record_outage(self._reported, messages, records)
+        current = outage if change is WatchChange.BLIND else None
+        self._store.record_outage(current, messages, records)
         self._notifier.wake()
         self._tracer.wake()
         log.warning(change.value, extra={"since": outage.since, "error": seen.last_error})
@@ -157,7 +154,7 @@ def log_transition(occurrence: Occurrence, instance: str | None) -> None:
     log.info("transition", extra=facts)
 
 
-def note_dropped(store: Store, metrics: Metrics) -> None:
+def count_dropped(store: Store, metrics: Metrics) -> None:
     """Log and count the jobs that had to make room for newer ones."""
     for target, count in store.outbox.take_dropped().items():
         metrics.given_up(target, Outcome.EXPIRED, count)
@@ -230,7 +227,7 @@ class Defects:
         self._health = health
         self._known: frozenset[Defect] = frozenset()
 
-    def note(self, defects: Sequence[Defect]) -> None:
+    def record(self, defects: Sequence[Defect]) -> None:
         fresh = [defect for defect in defects if defect not in self._known]
         self._known = frozenset(defects)
         self._metrics.misunderstood(len(fresh))
@@ -341,7 +338,7 @@ class Watch:
             self.snapshot = replace(self.snapshot, api_version=imds.api_version)
         self._learn_vm(imds)
         self.record_findings()
-        self._note_clock()
+        self._check_clock()
         if self.snapshot.instance != instance:
             # Of too many events, those of this VM count first.
             document = decode_document(body, self.snapshot.instance)
@@ -353,8 +350,8 @@ class Watch:
         self._store.retry()
         return None
 
-    def _note_clock(self) -> None:
-        """Notice a step of the wall clock since the last poll."""
+    def _check_clock(self) -> None:
+        """Forget when events started if the wall clock has been set since the last poll."""
         before, self._ahead = self._ahead, ahead(self._clock)
         # Smaller steps also correct a clock that stood still while the host paused the VM, see `pauses`.
         if before is not None and abs(self._ahead - before) > WATCHED.total_seconds():
@@ -419,7 +416,7 @@ class Watch:
                 self._settle(record_report(self.known, finding, instance), instance)
 
     def _take(self, document: Document) -> None:
-        self._defects.note(document.defects)
+        self._defects.record(document.defects)
         instance = self.snapshot.instance
         step = advance(
             self.known,
@@ -444,7 +441,7 @@ class Watch:
         messages = self._notifier.plan.compose(told, instance, now, self.snapshot.vm, opened)
         traced = self._tracer.compose(told)
         self._store.record(step, messages, jobs, traced)
-        note_dropped(self._store, self._metrics)
+        count_dropped(self._store, self._metrics)
         before = [life.event for life in self.snapshot.current]
         self._publish(step.known)
         if step.occurrences or [life.event for life in self.snapshot.current] != before:
@@ -528,5 +525,5 @@ class Watch:
         if self.snapshot.up or self.snapshot.last_error != message:
             log.warning("poll failed", extra={"reason": error.reason.value, "error": message})
         self.snapshot = replace(self.snapshot, up=False, last_error=message, last_status=error.status)
-        self._outages.invalid(self.snapshot)
+        self._outages.invalid(self.snapshot, self.known.last_success)
         self._store.retry()
