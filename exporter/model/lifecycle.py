@@ -63,47 +63,35 @@ class TransitionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Life(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One life of an event."""
+    """One life of an event.
 
-    # The newest content.
-    event: ScheduledEvent
-    # All ids as Azure wrote them, the first one first (see `exporter.model.advance`).
-    ids: tuple[str, ...]
+    A change of the event's type ends a life and begins the next.
+    """
+
+    event: ScheduledEvent  # its newest content
+    ids: tuple[str, ...]  # all that it has had, as Azure wrote them, the first one first
     first_seen: datetime
-    # When it began, for what waits from then on: a process on another boot sets it anew.
-    begun: Moment | None = None
-    # Counts the lives of the event from 1.
-    number: int = 1
-    # None for a life that began, and has stayed, while this VM did not know its name.
-    affects: Affected | None = None
-    # None if the start was not watched.
-    started: datetime | None = None
-    # These two are None while it lasts.
-    ended: datetime | None = None
-    outcome: Transition | None = None
-    # From started to ended, if both were watched.
-    impact_seconds: float | None = None
-    # How long this VM was observed to pause during it, None if it was not.
-    paused_seconds: float | None = None
+    begun: Moment | None = None  # when it began, for what waits from then on; set anew on another boot
+    number: int = 1  # among the lives of the event
+    affects: Affected | None = None  # None if it began, and has stayed, while the VM's name was unknown
+    started: datetime | None = None  # None if the start was not watched
+    ended: datetime | None = None  # None while it lasts
+    outcome: Transition | None = None  # None while it lasts
+    impact_seconds: float | None = None  # from started to ended, if both were watched
+    paused_seconds: float | None = None  # for how long this VM was observed to pause during it
     transitions: tuple[TransitionRecord, ...] = ()
-    # The newest NotBefore, which Azure clears at the start.
-    announced: datetime | None = None
-    # The content that was last reported, None unless newer content waits.
+    announced: datetime | None = None  # the newest NotBefore, which Azure clears at the start
+    # What was last reported, while newer content waits.
     last_reported: ScheduledEvent | None = msgspec.field(default=None, name="untold")
-    # Whether the newest document lists the event but it could not be read.
-    unread: bool = False
-    # The number of transitions for which hooks are queued: none are while this VM does not know its name.
+    unread: bool = False  # whether the newest document lists the event, but it could not be read
+    # For how many transitions hooks have been queued: for none while the name is unknown.
     hooks_queued_for: int = msgspec.field(default=0, name="hooked")
-    # Whether it began while this VM did not know its name.
+    # Whether it began while the VM's name was unknown.
     name_was_unknown: bool = msgspec.field(default=False, name="nameless")
-    # This VM's name when it began, which it keeps in reports, also if the VM gets another one.
-    instance: str | None = None
-    # The notice in seconds by which `Transition.IMMINENT` was last decided.
-    notice_left: float | None = None
-    # A change of the event's type ends a life and begins the next: the new type where it ended so,
-    changed_to: str | None = None
-    # and whether it began so.
-    retyped: bool = False
+    instance: str | None = None  # the VM's name when it began; kept in reports if the VM gets another one
+    notice_left: float | None = None  # the seconds by which `Transition.IMMINENT` was last decided
+    changed_to: str | None = None  # the new type, if a change of the type ended it
+    retyped: bool = False  # whether it began by a change of the type
 
     @property
     def key(self) -> str:
