@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import queue
 import random
 import threading
@@ -219,29 +220,26 @@ class _Work(msgspec.Struct, eq=False):
 
 
 class Watchdog:
-    """Time limits of work in progress; `check` is for one thread, `expect` for any.
+    """The time limit of the work in progress; `check` is for one thread, `expect` for any.
 
-    Of the time between two checks at most 10 s count, so that a freeze of the VM does not use up the limits.
+    Of the time between two checks at most 10 s count, so that a freeze of the VM does not use up the limit.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._expected: dict[str, _Work] = {}
+        self._work = _Work("", math.inf, math.inf)
         self._checked = clock.monotonic()
 
-    def expect(self, who: str, what: str, seconds: float) -> None:
-        """Expect the next call for ``who``, which is never idle, within this many seconds."""
-        self._expected[who] = _Work(what, seconds, seconds)
+    def expect(self, what: str, seconds: float) -> None:
+        """Expect the next call within this many seconds."""
+        self._work = _Work(what, seconds, seconds)
 
     def check(self) -> str | None:
-        """Return a sentence about work that exceeds its limit; None if there is none."""
-        now = self._clock.monotonic()
-        step, self._checked = min(now - self._checked, _LONGEST_STEP), now
-        for work in list(self._expected.values()):
-            work.left -= step
-            if work.left < 0:
-                return f"{work.what} has not ended within {work.seconds:g} s"
-        return None
+        """Return a sentence about work that exceeds its limit; None if it does not."""
+        now, work = self._clock.monotonic(), self._work
+        work.left -= min(now - self._checked, _LONGEST_STEP)
+        self._checked = now
+        return f"{work.what} has not ended within {work.seconds:g} s" if work.left < 0 else None
 
 
 Report = WorkerReport | ApprovalRequest

@@ -139,7 +139,7 @@ class Drainer:
         if self._node is None and self._settings.skip_node_labels:
             return
         wanted = self._wanted()
-        self._note_begin(wanted)
+        self._record_begin(wanted)
         if _pending(wanted, self._clock.now()):
             self.doing = reason
         self._conclude()
@@ -150,8 +150,8 @@ class Drainer:
         node = self._node or Node(Metadata(self._name))
         return to_drain(lives or (), node, self._settings, self._clock.now())
 
-    def _note_begin(self, wanted: Iterable[Life]) -> None:
-        """Note since when the Node is drained for each event."""
+    def _record_begin(self, wanted: Iterable[Life]) -> None:
+        """Record since when the Node is drained for each event."""
         now = self._clock.now()
         self._begun = {life.key: self._begun.get(life.key, now) for life in wanted}
 
@@ -165,7 +165,7 @@ class Drainer:
 
     def _drain(self, wanted: Sequence[Life], node: Node) -> tuple[float | None, bool]:
         """Return the seconds until the next look at the pods, if any, and whether this one saw them all."""
-        self._note_begin(wanted)
+        self._record_begin(wanted)
         delay, complete = None, True
         if _pending(wanted, self._clock.now()):
             found, error = self._select()
@@ -193,7 +193,7 @@ class Drainer:
     def _work_on(
         self, found: Selection, error: KubernetesError | None, node: Node, lives: Sequence[Life]
     ) -> float | None:
-        self._note_kept(found.kept)
+        self._log_kept(found.kept)
         others = drained_by_others(node)
         obstacle = f"waiting for the drain by the owner of the taint {others}" if others else ""
         if not (others or node.spec.unschedulable or self._settings.mode == "dry_run"):
@@ -295,7 +295,7 @@ class Drainer:
             self._reports.metrics.evicted(EvictionOutcome.DRY_RUN)
             log.info("dry run: pod would be evicted", extra={"pod": pod.full_name})
 
-    def _note_kept(self, pods: Iterable[Pod]) -> None:
+    def _log_kept(self, pods: Iterable[Pod]) -> None:
         if fresh := self._unnoted(pods):
             shown = names((pod.full_name for pod in fresh), most=_MOST_LOGGED)
             log.warning("pods without a controller are not evicted", extra={"pods": shown})

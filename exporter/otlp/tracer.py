@@ -61,8 +61,8 @@ class Tracer:
         self._begun = clock.now()
         self._receivers: dict[tuple[Signal, str], Receiver] = {}
         # Problems that begin or end while the state is being written.
-        self._noted: queue.SimpleQueue[LogRecord] = queue.SimpleQueue()
-        health.changed = self._note_problem
+        self._recorded: queue.SimpleQueue[LogRecord] = queue.SimpleQueue()
+        health.changed = self._record_problem
 
     def configure(self, settings: Config, environ: Mapping[str, str]) -> None:
         """Apply a configuration; an invalid OTEL_* variable is reported, and its signal is not exported."""
@@ -143,18 +143,18 @@ class Tracer:
     def _host(self) -> str:
         return normal_name(self._snapshot().instance or socket.gethostname())
 
-    def _note_problem(self, problem: Problem, begins: bool) -> None:  # a callback
+    def _record_problem(self, problem: Problem, begins: bool) -> None:  # a callback
         if self.keeps_records:
             at = problem.since if begins else self._clock.now()
-            self._noted.put(records.problem_record(problem, self._host, at, begins=begins))
+            self._recorded.put(records.problem_record(problem, self._host, at, begins=begins))
             for (signal, _), receiver in tuple(self._receivers.items()):
                 if signal is Signal.LOGS:
                     receiver.wake()
 
-    def _collect_noted(self) -> None:
+    def _collect_recorded(self) -> None:
         found = []
-        while not self._noted.empty():
-            found.append(self._noted.get())
+        while not self._recorded.empty():
+            found.append(self._recorded.get())
         self._log_records.put(found)
 
     def notified(self, message: Message, at: datetime, outcome: Outcome) -> list[Span]:
@@ -223,13 +223,13 @@ class Tracer:
         if signal is Signal.METRICS:
             receiver = Pusher(to, self._interval)
         else:
-            collect = self._collect_noted if signal is Signal.LOGS else lambda: None
+            collect = self._collect_recorded if signal is Signal.LOGS else lambda: None
             receiver = Worker(to, lane, queue=self._queues[signal], collect=collect)
         is_first = not self._is_on(signal)
         self._receivers = self._receivers | {(signal, lane): receiver}
         if signal is Signal.LOGS and is_first:
             for problem in self._health.problems():
-                self._note_problem(problem, True)
+                self._record_problem(problem, True)
         receiver.start()
 
     def _exporter(self, signal: Signal, lane: str) -> Exporter:

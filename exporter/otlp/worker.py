@@ -220,7 +220,7 @@ class Worker(Receiver):
 
     def _drop_what_is_over(self) -> None:
         """Drop items that are too old or cannot be decoded, and count those that were displaced."""
-        self._note_dropped(self._queue.take_displaced(self._lane), "the queue is full")
+        self._count_dropped(self._queue.take_displaced(self._lane), "the queue is full")
         oldest = self._clock.now() - LONGEST_WAIT
         waiting = self._queue.waiting(self._lane)
         self._drop([key for key, item in waiting if item is None], "it cannot be read")
@@ -228,9 +228,9 @@ class Worker(Receiver):
 
     def _drop(self, keys: Sequence[JobKey], reason: str) -> None:
         if keys:
-            self._note_dropped(self._remove(keys), reason)
+            self._count_dropped(self._remove(keys), reason)
 
-    def _note_dropped(self, count: int, reason: str) -> None:
+    def _count_dropped(self, count: int, reason: str) -> None:
         if count:
             self._metrics.dropped(self._signal, count)
             facts = {"exporter": self.name, "count": count, "reason": reason}

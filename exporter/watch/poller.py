@@ -166,9 +166,9 @@ class Poller:
         self._take_over()
         if self._client is None:
             raise RuntimeError("configure() comes before start()")
-        self._watchdog.expect("poller", "the poll", self._client.longest_poll)
+        self._watchdog.expect("the poll", self._client.longest_poll)
         delay = self._work(self._client)
-        self._watchdog.expect("poller", "the pause between two polls", delay + _PAUSE_GRACE_SECONDS)
+        self._watchdog.expect("the pause between two polls", delay + _PAUSE_GRACE_SECONDS)
         self._sleep.begin(delay, during_event=self._watch.is_eventful)
         return delay
 

@@ -10,6 +10,7 @@ import pytest
 from exporter.metrics import Metrics
 from exporter.simulator import Fault
 from exporter.watch.poller import Sleep
+from exporter.work import Loop
 from tests.bench import Bench, Build
 from tests.builders import FREEZE_ID, REBOOT_ID, raw_event
 from tests.clocks import HandClock
@@ -120,21 +121,18 @@ def test_a_step_of_the_clock_is_no_pause(build: Build, caplog: pytest.LogCapture
     assert len(said) == (hours > 0)
 
 
-def test_a_quiet_exporter_wakes_no_more_often(build: Build) -> None:
+def test_a_quiet_exporter_wakes_no_more_often(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an event that is Started, the poller wakes only to poll."""
     bench = build()
-    polls = bench.metric("polls_total")
-    steps = bench.app._pipeline._poller._step
-    count = 0
+    polls, turn, turns = bench.metric("polls_total"), Loop.turn, list[str]()
 
-    def step() -> float:
-        nonlocal count
-        count += 1
-        return steps()
+    def counted(loop: Loop) -> float | None:
+        turns.append(loop.name)
+        return turn(loop)
 
-    bench.app._pipeline._poller._loop._step = step
+    monkeypatch.setattr(Loop, "turn", counted)
     bench.advance(60)
-    assert bench.metric("polls_total") == (polls or 0) + count
+    assert bench.metric("polls_total") == (polls or 0) + turns.count("poller")
 
 
 @pytest.mark.parametrize(
