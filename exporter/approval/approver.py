@@ -10,7 +10,6 @@ request, the newest decisions must still allow it.
 import contextlib
 import logging
 import math
-import queue
 import threading
 from collections.abc import Mapping, Sequence
 
@@ -86,9 +85,10 @@ class Approver:
         self._decisions: Mapping[str, Decision] = {}
         # Events to send one by one, since Azure rejected a request with several.
         self._alone: set[str] = set()
+        # From a request until its result is known there is no other.
         self._sending = False
-        self._requests: queue.SimpleQueue[tuple[ApprovalRequest, ImdsClient]] = queue.SimpleQueue()
-        self._loop = Loop("approver", self._send_next)
+        self._request: tuple[ApprovalRequest, ImdsClient] | None = None
+        self._loop = Loop("approver", self._send_request)
 
     def supersede(self, settings: Config) -> None:
         """Send nothing by other rules than these once this returns; thread-safe.
@@ -273,23 +273,22 @@ class Approver:
         events = tuple(together[:_MOST_TOGETHER] or due[:1])
         self._sending = True
         attempt = ApprovalRequest(events, self._clock.now(), self._clock.monotonic())
-        self._requests.put((attempt, self._azure))
+        self._request = attempt, self._azure
         self._loop.start()
         self._loop.wake()
 
-    def _send_next(self) -> None:
-        """Send the next request, on the approver's own thread."""
-        try:
-            attempt, azure = self._requests.get_nowait()
-        except queue.Empty:
+    def _send_request(self) -> None:
+        """Send the request, on the approver's own thread."""
+        if self._request is None or self._loop.stopping:
             return
-        if not self._loop.stopping:
-            try:
-                attempt = self._sent(attempt, azure)
-            except Exception as error:
-                log.exception("approval failed")
-                attempt = replace(attempt, problem=cause(error))
-            self._inbox.put(attempt)
+        # Not cleared without one: the poller may be setting the next.
+        (attempt, azure), self._request = self._request, None
+        try:
+            attempt = self._sent(attempt, azure)
+        except Exception as error:
+            log.exception("approval failed")
+            attempt = replace(attempt, problem=cause(error))
+        self._inbox.put(attempt)
 
     def _sent(self, attempt: ApprovalRequest, azure: ImdsClient) -> ApprovalRequest:
         """Record an attempt on disk and carry it out; return it with its result."""

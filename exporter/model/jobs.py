@@ -179,20 +179,13 @@ class WorkerReport(msgspec.Struct, frozen=True):
 class ApprovalRequest(msgspec.Struct, frozen=True):
     """A request to approve events."""
 
-    # Each a life with the rule that approves it.
-    events: tuple[tuple[Life, str], ...]
-    # When it began, or when IMDS accepted it.
-    at: datetime
-    # Its start on the monotonic clock.
-    asked: float
-    # Why it failed, or "".
-    problem: str = ""
-    # Whether IMDS answered with an error, so that one bad id may be the cause.
-    rejected: bool = False
-    # Whether nothing was approved for certain.
-    refused: bool = False
-    # Whether nothing was sent, because it was no longer due.
-    withdrawn: bool = False
+    events: tuple[tuple[Life, str], ...]  # each with the rule that approves it
+    at: datetime  # when it began, or when IMDS accepted it
+    asked: float  # its start on the monotonic clock
+    problem: str = ""  # why it failed
+    rejected: bool = False  # whether IMDS answered with an error, so that one bad id may be the cause
+    refused: bool = False  # whether nothing was approved for certain
+    withdrawn: bool = False  # whether nothing was sent, because it was no longer due
 
 
 def hook_failure(
