@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from exporter import errors
 from exporter.clock import Clock
-from exporter.hooks.process import LeftBehind, Process, start
+from exporter.hooks.process import Process, left_behind, start
 from exporter.model.jobs import CommandResult, HookOutcome, ProcessIdentity
 from exporter.systemd import ALIVE_SECONDS
 from exporter.timefmt import format_duration
@@ -109,8 +109,8 @@ def end_left_behind(command: ProcessIdentity, clock: Clock) -> bool | None:
 
     Return whether it has ended, or None if it had before.
     """
-    group = LeftBehind(command)
-    if not group.alive():
+    group = left_behind(command)
+    if group is None or not group.alive():
         return None
 
     def ended_within(seconds: float) -> bool:

@@ -88,20 +88,10 @@ if sys.platform == "win32":
                 self._kernel.CloseHandle(self._job)
                 self._job = None
 
-    class LeftBehind:
-        """Nothing: no `Process` here has an identity."""
-
-        def __init__(self, command: ProcessIdentity) -> None:
-            """Find nothing."""
-
-        def alive(self) -> bool:
-            return False
-
-        def ask_to_end(self) -> None:
-            """Do nothing."""
-
-        def kill(self) -> None:
-            """Do nothing."""
+    def left_behind(command: ProcessIdentity) -> Process | None:
+        """Return None: no `Process` here has an identity."""
+        del command
+        return None
 
     def start(
         argv: Sequence[str], stdin: bytes, environment: Mapping[str, str], inherited: Mapping[str, str]
@@ -138,10 +128,42 @@ else:
     _PROC = Path("/proc")
     _ENDED = ("Z", "X")
 
-    class Process:
+    class Group:
+        """The process group of a command."""
+
+        def __init__(self, number: int) -> None:
+            self._number = number
+
+        def alive(self) -> bool:
+            """Return whether a process of the group still runs."""
+            try:
+                os.killpg(self._number, 0)
+            except ProcessLookupError:
+                return False
+            except PermissionError:
+                return True
+            # The group has members, but a zombie that its parent has not reaped yet has ended.
+            return any(state not in _ENDED for state in _states(self._number))
+
+        def ask_to_end(self) -> None:
+            """Send SIGTERM to the whole group, and continue stopped processes, so that they can react."""
+            self._signal(signal.SIGTERM)
+            self._signal(signal.SIGCONT)
+
+        def kill(self) -> None:
+            self._signal(signal.SIGKILL)
+
+        def _signal(self, number: signal.Signals) -> None:
+            # While the group has members, no other group can have its number.
+            if self.alive():
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self._number, number)
+
+    class Process(Group):
         """A command that was started in its own process group, with its output in one pipe."""
 
         def __init__(self, popen: "subprocess.Popen[bytes]") -> None:
+            super().__init__(popen.pid)
             self._popen = popen
             self._output = _output(popen)
             self._selector = selectors.PollSelector()
@@ -162,21 +184,11 @@ else:
 
         def alive(self) -> bool:
             """Return whether the command or another process of its group still runs."""
-            return self.status() is None or _is_alive(self._popen.pid)
+            return self.status() is None or super().alive()
 
         def identity(self) -> ProcessIdentity | None:
             """Return what a later exporter recognizes the command by; None if it has ended."""
             return _identity(self._popen.pid)
-
-        def ask_to_end(self) -> None:
-            """Send SIGTERM to the whole group, and continue stopped processes, so that they can react."""
-            # While the group has members, no other group can have its number.
-            if self.alive():
-                _ask_to_end(self._popen.pid)
-
-        def kill(self) -> None:
-            if self.alive():
-                _signal(self._popen.pid, signal.SIGKILL)
 
         def close(self) -> None:
             """Close the output; processes that still write to it get an error."""
@@ -185,23 +197,12 @@ else:
             if self.status() is None:
                 threading.Thread(target=self._popen.wait, name="reaper", daemon=True).start()
 
-    class LeftBehind:
-        """The process group of a command whose exporter was killed while the command ran."""
+    def left_behind(command: ProcessIdentity) -> Group | None:
+        """Return the group of a command whose exporter was killed while it ran; None if it has ended.
 
-        def __init__(self, command: ProcessIdentity) -> None:
-            """Find the group; if the command has ended, what it started may continue, and is not touched."""
-            self._group = command.pid if _identity(command.pid) == command else None
-
-        def alive(self) -> bool:
-            return self._group is not None and _is_alive(self._group)
-
-        def ask_to_end(self) -> None:
-            if self._group is not None and self.alive():
-                _ask_to_end(self._group)
-
-        def kill(self) -> None:
-            if self._group is not None and self.alive():
-                _signal(self._group, signal.SIGKILL)
+        What it started may continue then, and is not touched.
+        """
+        return Group(command.pid) if _identity(command.pid) == command else None
 
     def start(
         argv: Sequence[str], stdin: bytes, environment: Mapping[str, str], inherited: Mapping[str, str]
@@ -244,25 +245,6 @@ else:
     def _stat(pid: int | str) -> list[str]:
         """Return the fields of a process from its state on, the third."""
         return _PROC.joinpath(str(pid), "stat").read_bytes().rpartition(b")")[2].decode().split()
-
-    def _is_alive(group: int) -> bool:
-        """Return whether a process of a group still runs."""
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            return True
-        # The group has members, but a zombie that its parent has not reaped yet has ended.
-        return any(state not in _ENDED for state in _states(group))
-
-    def _ask_to_end(group: int) -> None:
-        _signal(group, signal.SIGTERM)
-        _signal(group, signal.SIGCONT)
-
-    def _signal(group: int, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(group, number)
 
     def _states(group: int) -> list[str]:
         """Return the states of a group's processes, see proc(5)."""
