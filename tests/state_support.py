@@ -1,7 +1,7 @@
 import os
 import resource
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,7 +13,6 @@ from exporter.health import DegradedReason, Health
 from exporter.model.advance import advance
 from exporter.model.documents import Document
 from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent
-from exporter.model.jobs import Span, TraceJobs
 from exporter.model.lifecycle import Effects, Life, WatchState
 from exporter.state.store import Store
 from tests.clocks import HandClock
@@ -128,10 +127,6 @@ def unprivileged() -> Iterator[None]:
         yield
     finally:
         os.seteuid(user)
-
-
-def stage(store: Store, spans: Sequence[Span]) -> None:
-    store.record(Effects(WatchState(), (), (), (), (), new_incarnation=True), traced=TraceJobs(spans))
 
 
 def life_of(event_id: str) -> Life:

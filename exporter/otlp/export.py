@@ -13,8 +13,9 @@ import logging
 import os
 import socket
 import ssl
+import sys
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from http import HTTPStatus
@@ -34,7 +35,7 @@ from exporter.errors import cause
 from exporter.model.jobs import Signal
 from exporter.model.vm import VirtualMachine
 from exporter.otlp import environment
-from exporter.otlp.worker import ExportOutcome
+from exporter.otlp.worker import ITEMS, ExportOutcome
 from exporter.timefmt import parse_retry_after
 from exporter.transport import LargeAnswerError, Request, Transport
 
@@ -97,103 +98,95 @@ def nanoseconds(at: datetime) -> int:
     return (at - _EPOCH) // timedelta(microseconds=1) * 1000
 
 
-class Rejection(NamedTuple):
-    """What a successful response rejects: how many items, and why."""
+class Sdk(NamedTuple):
+    """What the SDK has for a signal; ``rejected`` is the field of the response with a number of items."""
 
-    items: int
-    reason: str
+    signal: Signal
+    otlp: Callable[..., Any]
+    console: Callable[..., Any]
+    response: Any
+    rejected: str
 
 
-class SdkExport:
+class SdkExporter:
     """Exports through one of the SDK's exporters, whose result decides; used by one thread.
 
-    ``response`` is the class of the protocol's response, ``rejected`` its field with a number.
+    ``prepare`` returns a batch as that exporter expects it. With ``console`` it is printed to standard
+    output, else sent by OTLP over HTTP, set up by the ``OTEL_EXPORTER_OTLP_*`` variables.
     """
 
-    def __init__(
-        self, exporter: Any, adapter: "TransportAdapter | None" = None, *, response: Any, rejected: str
-    ) -> None:
-        self._exporter = exporter
-        self._adapter = adapter or TransportAdapter()
-        self._response = response
-        self._rejected = rejected
+    def __init__(self, sdk: Sdk, prepare: Callable[[Sequence[Any]], Any], *, console: bool) -> None:
+        """Set it up.
 
-    def export(self, prepare: Callable[[], Any], count: int) -> ExportOutcome:
-        """Export a batch of ``count`` items, made by ``prepare``.
-
-        The SDK may make several attempts within ``OTEL_EXPORTER_OTLP_TIMEOUT``.
+        Raises:
+            ValueError: a variable of OpenTelemetry's has an invalid value.
         """
+        self._sdk = sdk
+        self._prepare = prepare
+        self._adapter = TransportAdapter(environment.certificate(sdk.signal, os.environ))
+        self._exporter = sdk.console(out=sys.stdout) if console else self._over_http()
+
+    def export(self, items: Sequence[Any]) -> ExportOutcome:
+        """Export a batch. The SDK may make several attempts within ``OTEL_EXPORTER_OTLP_TIMEOUT``."""
         seen = self._adapter
         seen.reset()
         try:
-            result = self._exporter.export(prepare())
+            result = self._exporter.export(self._prepare(items))
         except Exception as error:  # no exception may end the exporting thread
             log.debug("export failed", exc_info=True)
             return ExportOutcome(problem=seen.problem or f"{type(error).__name__} in the exporter")
         # For the SDK, answers such as 304 are a success, too.
         if result.name == "SUCCESS" and not seen.problem:
-            return ExportOutcome(count - min(self.rejection.items, count))
+            return self._accepted()
         problem = seen.problem or "the request could not be made; check the OTEL_EXPORTER_OTLP_* variables"
         return ExportOutcome(problem=problem, refused=seen.status in _BAD_DATA, retry_after=seen.retry_after)
-
-    @property
-    def rejection(self) -> Rejection:
-        """What the latest response rejects, if it was a success (OTLP's partial success)."""
-        try:
-            partial_success = self._response.FromString(self._adapter.answer).partial_success
-        except DecodeError:
-            # Many receivers respond with a short text.
-            return Rejection(0, "")
-        count = max(getattr(partial_success, self._rejected), 0)
-        return Rejection(count, partial_success.error_message[:_MESSAGE_LIMIT])
 
     def shutdown(self) -> None:
         """Abort an export in progress, and make later ones fail; safe to call from any thread."""
         self._exporter.shutdown()
 
+    def _over_http(self) -> Any:
+        for name in _LEAKY_LOGGERS:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        session = requests.Session()
+        session.mount("http://", self._adapter)
+        session.mount("https://", self._adapter)
+        # The SDK would treat a redirect as success, or follow it without the data.
+        session.max_redirects = 0
+        # requests would replace a configured Authorization header by the ~/.netrc entry of the host.
+        session.auth = lambda request: request
+        session.headers["Connection"] = "close"
+        session.headers["Accept-Encoding"] = "identity"
+        return self._sdk.otlp(
+            endpoint=environment.endpoint(self._sdk.signal, os.environ),
+            timeout=environment.timeout(self._sdk.signal, os.environ),
+            session=session,
+        )
 
-def note_rejection(found: Rejection, items: str) -> None:
-    """Log what a successful response rejects."""
-    if found.items or found.reason:
-        facts = {"count": found.items, "reason": found.reason}
-        log.warning("%s rejected by the receiver", items, extra=facts)
-
-
-def over_http(signal: Signal, exporter: Callable[..., Any], *, response: Any, rejected: str) -> SdkExport:
-    """Return an export by OTLP over HTTP, set up by the ``OTEL_EXPORTER_OTLP_*`` variables.
-
-    Raises:
-        ValueError: a variable of OpenTelemetry's has an invalid value.
-    """
-    for name in _LEAKY_LOGGERS:
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    adapter = TransportAdapter(environment.certificate(signal, os.environ))
-    session = requests.Session()
-    session.mount("http://", adapter)
-    session.mount("https://", adapter)
-    # The SDK would treat a redirect as success, or follow it without the data.
-    session.max_redirects = 0
-    # Otherwise requests would replace a configured Authorization header by the ~/.netrc entry of the host.
-    session.auth = lambda request: request
-    session.headers["Connection"] = "close"
-    session.headers["Accept-Encoding"] = "identity"
-    made = exporter(
-        endpoint=environment.endpoint(signal, os.environ),
-        timeout=environment.timeout(signal, os.environ),
-        session=session,
-    )
-    return SdkExport(made, adapter, response=response, rejected=rejected)
+    def _accepted(self) -> ExportOutcome:
+        """Return what a successful response rejects (OTLP's partial success), and log it."""
+        try:
+            partial_success = self._sdk.response.FromString(self._adapter.answer).partial_success
+        except DecodeError:
+            # Many receivers respond with a short text.
+            return ExportOutcome()
+        rejected = max(getattr(partial_success, self._sdk.rejected), 0)
+        reason = partial_success.error_message[:_MESSAGE_LIMIT]
+        items = ITEMS.get(self._sdk.signal)
+        if items and (rejected or reason):
+            log.warning("%s rejected by the receiver", items, extra={"count": rejected, "reason": reason})
+        return ExportOutcome(rejected=rejected, reason=reason)
 
 
 class TransportAdapter(BaseAdapter):
     """The way of a session's requests: our transport, with one deadline and a bound of the answer.
 
-    ``certificate`` is the file with the certificates to trust; a session prefers ``REQUESTS_CA_BUNDLE`` to
-    its own setting. `status`, `answer` and `problem` are those of the latest request: the SDK's exporters
-    return only success or failure.
+    ``certificate`` is the file with the certificates to trust, "" for the default ones; a session prefers
+    ``REQUESTS_CA_BUNDLE`` to its own setting. `status`, `answer` and `problem` are those of the latest
+    request: the SDK's exporters return only success or failure.
     """
 
-    def __init__(self, certificate: str = "") -> None:
+    def __init__(self, certificate: str) -> None:
         super().__init__()
         self._certificate = certificate
         self.reset()

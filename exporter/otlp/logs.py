@@ -5,7 +5,6 @@ The modules for logs are documented under names with an underscore, because thei
 supported version.
 """
 
-import sys
 from collections.abc import Sequence
 
 from opentelemetry._logs import LogRecord as SdkRecord
@@ -22,54 +21,22 @@ from opentelemetry.trace.propagation import set_span_in_context
 from exporter import __version__
 from exporter.config import PROGRAM
 from exporter.model.jobs import LogRecord, Signal
-from exporter.otlp.export import (
-    SCHEMA_URL,
-    Attributes,
-    SdkExport,
-    nanoseconds,
-    note_rejection,
-    over_http,
-    resource,
-)
-from exporter.otlp.worker import ExportOutcome
+from exporter.otlp.export import SCHEMA_URL, Attributes, Sdk, SdkExporter, nanoseconds, resource
 
-_RESPONSE, _REJECTED = ExportLogsServiceResponse, "rejected_log_records"
+_SDK = Sdk(
+    Signal.LOGS, OTLPLogExporter, ConsoleLogRecordExporter, ExportLogsServiceResponse, "rejected_log_records"
+)
 # OpenTelemetry's page "Logs Data Model" ("Severity Fields"): nothing here ends the program, which is FATAL.
 _SEVERITIES = {"warning": SeverityNumber.WARN, "critical": SeverityNumber.ERROR}
 _SCOPE = InstrumentationScope(PROGRAM, __version__, SCHEMA_URL)
 
 
-class LogRecordExporter:
-    """Exports log records; used by one thread."""
-
-    def __init__(self, sdk_export: SdkExport, attributes: Attributes) -> None:
-        self._export = sdk_export
-        self._attributes = attributes
-
-    def export(self, records: Sequence[LogRecord]) -> ExportOutcome:
-        outcome = self._export.export(lambda: self._prepared(records), len(records))
-        if not outcome.problem:
-            note_rejection(self._export.rejection, "log records")
-        return outcome
-
-    def shutdown(self) -> None:
-        self._export.shutdown()
-
-    def _prepared(self, records: Sequence[LogRecord]) -> list[ReadableLogRecord]:
-        about = resource(self._attributes())
+def exporter(attributes: Attributes, *, console: bool) -> SdkExporter:
+    def prepare(records: Sequence[LogRecord]) -> list[ReadableLogRecord]:
+        about = resource(attributes())
         return [ReadableLogRecord(_record(one), about, _SCOPE) for one in records]
 
-
-def otlp_exporter(attributes: Attributes) -> LogRecordExporter:
-    """Return an exporter for OTLP over HTTP."""
-    made = over_http(Signal.LOGS, OTLPLogExporter, response=_RESPONSE, rejected=_REJECTED)
-    return LogRecordExporter(made, attributes)
-
-
-def console_exporter(attributes: Attributes) -> LogRecordExporter:
-    """Return an exporter that prints to standard output, for ``OTEL_LOGS_EXPORTER=console``."""
-    console = ConsoleLogRecordExporter(out=sys.stdout)
-    return LogRecordExporter(SdkExport(console, response=_RESPONSE, rejected=_REJECTED), attributes)
+    return SdkExporter(_SDK, prepare, console=console)
 
 
 def _record(record: LogRecord) -> SdkRecord:

@@ -5,8 +5,7 @@ The families of the page of metrics are the source. Source of names, units and e
 name does not have it.
 """
 
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import pairwise
 
@@ -26,7 +25,6 @@ from opentelemetry.sdk.metrics.export import (
     ScopeMetrics,
     Sum,
 )
-from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from prometheus_client import Metric as Family
 from prometheus_client.samples import Sample
@@ -35,10 +33,16 @@ from exporter import __version__
 from exporter.clock import Clock
 from exporter.config import PROGRAM
 from exporter.model.jobs import Signal
-from exporter.otlp.export import SCHEMA_URL, Attributes, SdkExport, nanoseconds, over_http, resource
+from exporter.otlp.export import SCHEMA_URL, Attributes, Sdk, SdkExporter, nanoseconds, resource
 from exporter.otlp.worker import ExportOutcome
 
-_RESPONSE, _REJECTED = ExportMetricsServiceResponse, "rejected_data_points"
+_SDK = Sdk(
+    Signal.METRICS,
+    OTLPMetricExporter,
+    ConsoleMetricExporter,
+    ExportMetricsServiceResponse,
+    "rejected_data_points",
+)
 _SCOPE = InstrumentationScope(PROGRAM, __version__, SCHEMA_URL)
 # Of a request. A point takes some 300 bytes there, and several times as much in memory.
 _MOST_POINTS = 2000
@@ -52,47 +56,32 @@ class MetricExporter:
     ``start`` is the time from which on counters and histograms count.
     """
 
-    def __init__(self, sdk_export: SdkExport, attributes: Attributes, clock: Clock, start: datetime) -> None:
-        self._export = sdk_export
+    def __init__(self, attributes: Attributes, clock: Clock, start: datetime, *, console: bool) -> None:
         self._attributes = attributes
         self._clock = clock
         self._start = nanoseconds(start)
+        self._exporter = SdkExporter(_SDK, self._request, console=console)
 
     def export(self, families: Iterable[Family]) -> ExportOutcome:
         """Export all samples. What a receiver rejects in a successful answer is a problem, too."""
-        about = resource(self._attributes())
-        times = self._start, nanoseconds(self._clock.now())
-        accepted = 0
-        for batch in _batches(points(families, *times)):
-            count = sum(len(metric.data.data_points) for metric in batch)
-            outcome = self._export.export(_request(about, batch), count)
+        for batch in _batches(_points(families, self._start, nanoseconds(self._clock.now()))):
+            outcome = self._exporter.export(batch)
             if outcome.problem:
                 return outcome
-            rejected = self._export.rejection
-            if rejected.items:
-                reason = rejected.reason or "without a reason"
-                return ExportOutcome(problem=f"the receiver rejects {rejected.items} values: {reason}")
-            accepted += outcome.accepted
-        return ExportOutcome(accepted)
+            if outcome.rejected:
+                reason = outcome.reason or "without a reason"
+                return ExportOutcome(problem=f"the receiver rejects {outcome.rejected} values: {reason}")
+        return ExportOutcome()
 
     def shutdown(self) -> None:
-        self._export.shutdown()
+        self._exporter.shutdown()
+
+    def _request(self, batch: Sequence[Metric]) -> MetricsData:
+        scope = ScopeMetrics(_SCOPE, batch, SCHEMA_URL)
+        return MetricsData([ResourceMetrics(resource(self._attributes()), [scope], SCHEMA_URL)])
 
 
-def otlp_exporter(attributes: Attributes, clock: Clock, start: datetime) -> MetricExporter:
-    """Return an exporter for OTLP over HTTP."""
-    made = over_http(Signal.METRICS, OTLPMetricExporter, response=_RESPONSE, rejected=_REJECTED)
-    return MetricExporter(made, attributes, clock, start)
-
-
-def console_exporter(attributes: Attributes, clock: Clock, start: datetime) -> MetricExporter:
-    """Return an exporter that prints to standard output, for ``OTEL_METRICS_EXPORTER=console``."""
-    console = ConsoleMetricExporter(out=sys.stdout)
-    made = SdkExport(console, response=_RESPONSE, rejected=_REJECTED)
-    return MetricExporter(made, attributes, clock, start)
-
-
-def points(families: Iterable[Family], start: int, now: int) -> Iterator[Metric]:
+def _points(families: Iterable[Family], start: int, now: int) -> Iterator[Metric]:
     """Yield metrics of OpenTelemetry's data model; times are in nanoseconds.
 
     A family of many samples is yielded as several metrics of one name.
@@ -127,11 +116,6 @@ def _batches(metrics: Iterable[Metric]) -> Iterator[list[Metric]]:
         yield batch
 
 
-def _request(about: Resource, batch: list[Metric]) -> Callable[[], MetricsData]:
-    scope = ScopeMetrics(_SCOPE, batch, SCHEMA_URL)
-    return lambda: MetricsData([ResourceMetrics(about, [scope], SCHEMA_URL)])
-
-
 def _number(sample: Sample, start: int, now: int) -> NumberDataPoint:
     return NumberDataPoint(sample.labels, start, now, float(sample.value), _exemplars([sample]))
 
@@ -164,7 +148,7 @@ def _histograms(samples: Iterable[Sample], start: int, now: int) -> Iterator[His
 def _exemplars(samples: Iterable[Sample]) -> list[Exemplar]:
     return [
         Exemplar(
-            _without_trace(one.exemplar.labels),
+            {name: value for name, value in one.exemplar.labels.items() if name != "trace_id"},
             float(one.exemplar.value),
             int(float(one.exemplar.timestamp or 0) * 1e9),
             # The SDK encodes a trace id only with a span id; of zeros it means none.
@@ -174,7 +158,3 @@ def _exemplars(samples: Iterable[Sample]) -> list[Exemplar]:
         for one in samples
         if one.exemplar
     ]
-
-
-def _without_trace(labels: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in labels.items() if name != "trace_id"}

@@ -22,8 +22,7 @@ from exporter.model.views import EventView, Snapshot
 from exporter.model.vm import VirtualMachine
 from exporter.otlp import environment, records, spans
 from exporter.otlp.environment import CONSOLE, OTLP
-from exporter.otlp.pusher import Pusher
-from exporter.otlp.worker import ITEMS, REASONS, Destination, Exporter, Receiver, Worker, subject
+from exporter.otlp.worker import ITEMS, REASONS, Destination, Exporter, Pusher, Receiver, Worker, subject
 from exporter.state.jobs import Exports
 from exporter.state.store import Store
 
@@ -235,22 +234,21 @@ class Tracer:
     def _exporter(self, signal: Signal, lane: str) -> Exporter:
         from exporter.otlp import export
 
-        def resource() -> Mapping[str, str]:
+        def attributes() -> Mapping[str, str]:
             return export.resource_attributes(self._snapshot().vm or VirtualMachine(), self._instance)
 
-        is_sent = lane == OTLP
+        console = lane == CONSOLE
         if signal is Signal.TRACES:
             from exporter.otlp import traces
 
-            return traces.otlp_exporter(resource) if is_sent else traces.console_exporter(resource)
+            return traces.exporter(attributes, console=console)
         if signal is Signal.LOGS:
             from exporter.otlp import logs
 
-            return logs.otlp_exporter(resource) if is_sent else logs.console_exporter(resource)
+            return logs.exporter(attributes, console=console)
         from exporter.otlp import metrics
 
-        make = metrics.otlp_exporter if is_sent else metrics.console_exporter
-        return make(resource, self._clock, self._begun)
+        return metrics.MetricExporter(attributes, self._clock, self._begun, console=console)
 
     def _end(self, signal: Signal, lane: str) -> None:
         """Stop exporting to a lane, and drop what is queued for it, also from before the start."""
@@ -258,7 +256,7 @@ class Tracer:
         if receiver is not None:
             self._receivers = {key: one for key, one in self._receivers.items() if key != (signal, lane)}
             _stop([receiver], _SWITCH_OFF_SECONDS)
-            self._health.clear(REASONS[signal], subject(signal, receiver.name))
+            self._health.clear(REASONS[signal], subject(signal, receiver.to.name))
         if signal not in self._queues:
             return
         waiting = self._queues[signal]

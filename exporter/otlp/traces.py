@@ -1,6 +1,5 @@
 """Export of spans with OpenTelemetry's SDK; loaded only to trace."""
 
-import sys
 from collections.abc import Mapping, Sequence
 
 from opentelemetry.context import Context
@@ -24,47 +23,13 @@ from opentelemetry.trace.propagation import set_span_in_context
 from exporter import __version__
 from exporter.config import PROGRAM
 from exporter.model.jobs import Signal, Span
-from exporter.otlp.export import (
-    SCHEMA_URL,
-    Attributes,
-    SdkExport,
-    nanoseconds,
-    note_rejection,
-    over_http,
-    resource,
-)
-from exporter.otlp.worker import ExportOutcome
+from exporter.otlp.export import SCHEMA_URL, Attributes, Sdk, SdkExporter, nanoseconds, resource
 
-_RESPONSE, _REJECTED = ExportTraceServiceResponse, "rejected_spans"
+_SDK = Sdk(Signal.TRACES, OTLPSpanExporter, ConsoleSpanExporter, ExportTraceServiceResponse, "rejected_spans")
 
 
-class SpanExporter:
-    """Exports spans; used by one thread."""
-
-    def __init__(self, sdk_export: SdkExport, attributes: Attributes) -> None:
-        self._export = sdk_export
-        self._recorder = _Recorder(attributes)
-
-    def export(self, spans: Sequence[Span]) -> ExportOutcome:
-        outcome = self._export.export(lambda: self._recorder.record(spans), len(spans))
-        if not outcome.problem:
-            note_rejection(self._export.rejection, "spans")
-        return outcome
-
-    def shutdown(self) -> None:
-        self._export.shutdown()
-
-
-def otlp_exporter(attributes: Attributes) -> SpanExporter:
-    """Return an exporter for OTLP over HTTP."""
-    made = over_http(Signal.TRACES, OTLPSpanExporter, response=_RESPONSE, rejected=_REJECTED)
-    return SpanExporter(made, attributes)
-
-
-def console_exporter(attributes: Attributes) -> SpanExporter:
-    """Return an exporter that prints to standard output, for ``OTEL_TRACES_EXPORTER=console``."""
-    console = ConsoleSpanExporter(out=sys.stdout)
-    return SpanExporter(SdkExport(console, response=_RESPONSE, rejected=_REJECTED), attributes)
+def exporter(attributes: Attributes, *, console: bool) -> SdkExporter:
+    return SdkExporter(_SDK, _Recorder(attributes).record, console=console)
 
 
 class _Recorder(sdk.SpanProcessor, IdGenerator):

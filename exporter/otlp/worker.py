@@ -1,4 +1,4 @@
-"""The loop that exports what is queued for one receiver, in batches, with retries."""
+"""The loops that export to one receiver: what is queued, in batches with retries; and all metrics."""
 
 import logging
 import math
@@ -11,7 +11,7 @@ import msgspec
 
 from exporter.clock import Clock
 from exporter.health import DegradedReason, Health
-from exporter.metrics import Metrics
+from exporter.metrics import Metrics, PushOutcome
 from exporter.model.jobs import Signal
 from exporter.state.jobs import Exported, Exports, JobKey
 from exporter.work import Backoff, Loop
@@ -22,7 +22,9 @@ LONGEST_WAIT = timedelta(days=1)
 _BATCH = 512
 # How long to wait for the facts about the VM, which the resource contains.
 FACTS_SECONDS = 5.0
-LOOK_SECONDS = 0.5
+_LOOK_SECONDS = 0.5
+# After a transition: what follows from it (messages, approvals) goes with it; and so do further transitions.
+_SETTLE_SECONDS = 1.0
 
 _Batch = Sequence[tuple[JobKey, Exported]]
 
@@ -38,15 +40,16 @@ REASONS = {
 class ExportOutcome(msgspec.Struct, frozen=True):
     """Outcome of exporting a batch; ``problem`` is the reason for a failure, "" on success.
 
-    ``accepted`` is the number of items that the receiver accepted. ``refused`` is True if the data is
-    invalid: the same batch can never succeed. ``retry_after`` is the number of seconds for which the receiver
-    asks to be left alone.
+    ``refused`` is True if the data is invalid: the same batch can never succeed. ``retry_after`` is the
+    number of seconds for which the receiver asks to be left alone. ``rejected`` is the number of items that a
+    successful response rejects, for that ``reason``.
     """
 
-    accepted: int = 0
     problem: str = ""
     refused: bool = False
     retry_after: float = 0.0
+    rejected: int = 0
+    reason: str = ""
 
 
 class Exporter(Protocol):
@@ -79,13 +82,7 @@ class Receiver(ABC):
     """A loop that exports to one destination, which may fail or hang without delaying anything else."""
 
     def __init__(self, to: Destination) -> None:
-        self._signal = to.signal
-        self.name = to.name
-        self._make_exporter = to.make_exporter
-        self._knows_vm = to.knows_vm
-        self._metrics = to.metrics
-        self._health = to.health
-        self._clock = to.clock
+        self.to = to
         self._about = subject(to.signal, to.name)
         self._backoff = Backoff(to.clock)
         self._exporter: Exporter | None = None
@@ -118,22 +115,27 @@ class Receiver(ABC):
         """Export if due; return the seconds until the next attempt, None for not before `wake`."""
 
     def _waits_for_facts(self, now: float) -> bool:
-        return now < self._facts_until and not self._knows_vm()
+        return now < self._facts_until and not self.to.knows_vm()
 
     def _new_exporter(self) -> Exporter | None:
         try:
-            return self._make_exporter()
+            return self.to.make_exporter()
         except Exception as error:  # noqa: BLE001  # of any type, for the value of a variable
             self._report(f"cannot be set up: {error}")
             return None
 
     def _report(self, problem: str) -> None:
         if not self._stopping:
-            self._health.report(REASONS[self._signal], f"{self._about}: {problem}", self._about)
+            self.to.health.report(REASONS[self.to.signal], f"{self._about}: {problem}", self._about)
+
+    def _failed(self, begun: float, outcome: ExportOutcome) -> None:
+        """Wait before the next attempt, for as long as the receiver asks or longer."""
+        now = self.to.clock.monotonic()
+        self._retry_at = now + max(self._backoff.failed(now - begun), outcome.retry_after)
 
     def _succeeded(self) -> None:
         self._backoff.succeeded()
-        self._health.clear(REASONS[self._signal], self._about)
+        self.to.health.clear(REASONS[self.to.signal], self._about)
 
 
 class Worker(Receiver):
@@ -163,19 +165,19 @@ class Worker(Receiver):
             self._export_rest()
             return None
         self._exporter = self._exporter or self._new_exporter()
-        now = self._clock.monotonic()
+        now = self.to.clock.monotonic()
         batch = self._next_batch()
         if self._exporter is None or not batch:
             return None
         if now < self._retry_at:
             return self._retry_at - now
         if self._waits_for_facts(now):
-            return LOOK_SECONDS
+            return _LOOK_SECONDS
         self._export(self._exporter, batch)
-        return max(self._retry_at - self._clock.monotonic(), 0.0)
+        return max(self._retry_at - self.to.clock.monotonic(), 0.0)
 
     def _export_rest(self) -> None:
-        # `stop` has shut down the previous exporter.
+        # `begin_stop` has shut down the previous exporter.
         exporter = self._new_exporter() if self._next_batch() else None
         if exporter is not None:
             while (batch := self._next_batch()) and self._export(exporter, batch):
@@ -189,20 +191,19 @@ class Worker(Receiver):
 
     def _export(self, exporter: Exporter, batch: _Batch) -> bool:
         """Export a batch; return whether that succeeded."""
-        begun = self._clock.monotonic()
+        begun = self.to.clock.monotonic()
         outcome = exporter.export([item for _, item in batch])
         if outcome.problem:
             self._report(outcome.problem)
             self._divide(batch, refused=outcome.refused)
             if not outcome.refused:
-                now = self._clock.monotonic()
-                self._retry_at = now + max(self._backoff.failed(now - begun), outcome.retry_after)
+                self._failed(begun, outcome)
             return False
         # Those displaced by newer ones meanwhile are counted as dropped, not as exported.
         removed = self._remove([key for key, _ in batch])
-        exported = min(outcome.accepted, removed)
-        self._metrics.exported(self._signal, exported)
-        self._metrics.dropped(self._signal, removed - exported)
+        exported = min(max(len(batch) - outcome.rejected, 0), removed)
+        self.to.metrics.exported(self.to.signal, exported)
+        self.to.metrics.dropped(self.to.signal, removed - exported)
         self._batch_size = min(2 * self._batch_size, _BATCH)
         self._succeeded()
         return True
@@ -216,12 +217,12 @@ class Worker(Receiver):
         if refused:
             self._drop([key], "the receiver refuses it")
         else:
-            self._set_aside[key] = self._clock.monotonic()
+            self._set_aside[key] = self.to.clock.monotonic()
 
     def _drop_what_is_over(self) -> None:
         """Drop items that are too old or cannot be decoded, and count those that were displaced."""
         self._count_dropped(self._queue.take_displaced(self._lane), "the queue is full")
-        oldest = self._clock.now() - LONGEST_WAIT
+        oldest = self.to.clock.now() - LONGEST_WAIT
         waiting = self._queue.waiting(self._lane)
         self._drop([key for key, item in waiting if item is None], "it cannot be read")
         self._drop([key for key, item in waiting if item and item.end < oldest], "not accepted for a day")
@@ -232,14 +233,74 @@ class Worker(Receiver):
 
     def _count_dropped(self, count: int, reason: str) -> None:
         if count:
-            self._metrics.dropped(self._signal, count)
-            facts = {"exporter": self.name, "count": count, "reason": reason}
-            log.warning("%s dropped", ITEMS[self._signal], extra=facts)
+            self.to.metrics.dropped(self.to.signal, count)
+            facts = {"exporter": self.to.name, "count": count, "reason": reason}
+            log.warning("%s dropped", ITEMS[self.to.signal], extra=facts)
 
     def _remove(self, keys: Sequence[JobKey]) -> int:
         for key in keys:
             self._set_aside.pop(key, None)
         return self._queue.remove(keys)
+
+
+class Pusher(Receiver):
+    """Pushes all metrics every ``interval`` seconds.
+
+    Nothing is kept for a receiver that fails: the next push has the newest values.
+    """
+
+    def __init__(self, to: Destination, interval: float) -> None:
+        super().__init__(to)
+        self.interval = interval
+        # Set by `wake` in other threads.
+        self._is_asked = False
+        self._due = self.to.clock.monotonic()
+
+    def wake(self) -> None:
+        self._is_asked = True
+        super().wake()
+
+    def step(self) -> float | None:
+        """Push if due; return the seconds until the next push."""
+        if self._stopping:
+            self._loop.stop()
+            self._push_last()
+            return None
+        now = self.to.clock.monotonic()
+        if self._is_asked:
+            self._is_asked = False
+            self._due = min(self._due, now + _SETTLE_SECONDS)
+        left = max(self._due, self._retry_at) - now
+        if left > 0:
+            return left
+        if self._waits_for_facts(now):
+            return _LOOK_SECONDS
+        self._due = now + self.interval
+        self._exporter = self._exporter or self._new_exporter()
+        self._push(self._exporter)
+        return max(self._due, self._retry_at) - self.to.clock.monotonic()
+
+    def _push_last(self) -> None:
+        exporter = self._new_exporter()
+        self._push(exporter)
+        if exporter is not None:
+            exporter.shutdown()
+
+    def _push(self, exporter: Exporter | None) -> None:
+        """Push, unless there is no exporter, which counts as a failure, too."""
+        begun, outcome = self.to.clock.monotonic(), ExportOutcome()
+        if exporter is not None:
+            outcome = exporter.export(self.to.metrics.registry.collect())
+            if not outcome.problem:
+                self.to.metrics.pushed(PushOutcome.SUCCEEDED)
+                self._succeeded()
+                return
+            self._report(outcome.problem)
+        self.to.metrics.pushed(PushOutcome.FAILED)
+        if not self._stopping:
+            # Sooner or later than the next push: a receiver that is back should have the values soon.
+            self._failed(begun, outcome)
+            self._due = self._retry_at
 
 
 def subject(signal: Signal, name: str) -> str:

@@ -44,7 +44,7 @@ class MemoryReceiver:
 
     def __init__(self) -> None:
         self.problem = ""
-        self.answer: Callable[[Sequence[Any]], ExportOutcome] = lambda items: ExportOutcome(len(items))
+        self.answer: Callable[[Sequence[Any]], ExportOutcome] = lambda _: ExportOutcome()
         self.spans: list[Span] = []
         self.records: list[LogRecord] = []
         self.pushes: list[tuple[datetime, dict[str, Metric]]] = []
@@ -108,7 +108,8 @@ class Bench:
         patch.setattr("exporter.watch.poller.Sleep._run_delay", lambda _: 0.0)
         for signal in Signal:
             self.receivers[signal].clock = self.clock
-            patch.setattr(f"exporter.otlp.{signal}.otlp_exporter", partial(self._receive, signal))
+            made = "metrics.MetricExporter" if signal is Signal.METRICS else f"{signal}.exporter"
+            patch.setattr(f"exporter.otlp.{made}", partial(self._receive, signal))
         self._watch_requests(patch)
         self.imds = SimulatorServer(self.simulator)
         self.imds.__enter__()
@@ -255,8 +256,9 @@ class Bench:
         patch.setattr(ImdsClient, "approve", approving)
 
     def _receive(
-        self, signal: Signal, attributes: Callable[[], Mapping[str, str]], *_: object
+        self, signal: Signal, attributes: Callable[[], Mapping[str, str]], *_: object, console: bool
     ) -> MemoryReceiver:
+        del console
         receiver = self.receivers[signal]
         receiver.attributes = attributes()
         receiver.open += 1

@@ -410,6 +410,8 @@ def test_traces_of_messages(build: Build) -> None:
     bench.advance(400)
     found = [span for span in bench.receiver.spans if span.name == "notify oncall"]
     assert [bool(span.error) for span in found] == [False] * 13 + [True]
+    # From the transition until the message has arrived.
+    assert [(span.end - span.start).total_seconds() > 1 for span in found] == [False] + [True] * 13
     assert found[-1].trace_id == trace_id("late")
 
 

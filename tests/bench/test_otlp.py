@@ -1,11 +1,15 @@
-"""Metrics and log records over OTLP, on the bench."""
+"""Metrics and log records over OTLP, on the bench; spans wait in the same queues as records."""
+
+from collections.abc import Sequence
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from prometheus_client import Metric
 
 from exporter.model.events import trace_id
 from exporter.model.jobs import LogRecord, Signal
-from exporter.otlp.worker import ExportOutcome
+from exporter.otlp.worker import FACTS_SECONDS, LONGEST_WAIT, ExportOutcome
 from exporter.simulator import Fault
 from tests.bench import Bench, Build
 from tests.builders import FREEZE_ID, raw_event
@@ -14,6 +18,9 @@ from tests.state_support import alter
 METRICS = "otlp: {metrics: true}"
 LOGS = "otlp: {logs: true}"
 STARTED = raw_event(EventStatus="Started", NotBefore="")
+PREFIX = "azure.scheduled_event."
+REFUSED = ExportOutcome(problem="status 400", refused=True)
+DOWN = ExportOutcome(problem="Connection refused")
 
 
 def pushed(bench: Bench) -> list[float]:
@@ -40,7 +47,22 @@ def told(bench: Bench) -> list[LogRecord]:
 
 
 def names(bench: Bench) -> list[str]:
-    return [one.name.removeprefix("azure.scheduled_event.") for one in told(bench)]
+    return [one.name.removeprefix(PREFIX) for one in told(bench)]
+
+
+def show(bench: Bench, *ids: str, wait: float = 1.0) -> None:
+    """List events, of each of which there is one record."""
+    bench.show(*(raw_event(EventId=one, Resources=["WestNO_0"]) for one in ids), wait=wait)
+
+
+def ids(bench: Bench) -> list[Any]:
+    """Return the events of the records about transitions that arrived."""
+    return [one.attributes[f"{PREFIX}id"] for one in told(bench) if f"{PREFIX}id" in one.attributes]
+
+
+def counted(bench: Bench) -> tuple[float | None, float | None]:
+    found = (bench.metric("log_records_total", outcome=name) for name in ("exported", "dropped"))
+    return next(found), next(found)
 
 
 def test_when_metrics_are_pushed(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +116,7 @@ def test_a_receiver_that_wants_to_be_left_alone(build: Build, signal: Signal) ->
     receiver.tries = 0
     bench.advance(90)
     assert receiver.tries == 0
-    receiver.answer = lambda items: ExportOutcome(len(items))
+    receiver.answer = lambda _: ExportOutcome()
     bench.advance(20)
     assert receiver.tries > 0
 
@@ -130,16 +152,15 @@ def test_each_transition_is_a_record(build: Build) -> None:
         "Reboot scheduled: WestNO_0, not before 2026-03-04T22:15:00Z, "
         f"event {FREEZE_ID}, Virtual machine is being paused."
     )
-    prefix = "azure.scheduled_event."
-    assert updated.attributes[prefix + "duration_seconds.new"] == 9
+    assert updated.attributes[f"{PREFIX}duration_seconds.new"] == 9
     assert dict(root.attributes).items() <= dict(completed.attributes).items()
     assert len({one.uid for one in told(bench)}) == 4
     bench.show(raw_event(EventId="other") | {"Resources": ["WestNO_7"]}, wait=10)
     assert len(told(bench)) == 4
 
 
-def test_records_are_sent_until_accepted(build: Build) -> None:
-    """A record survives a kill; one that cannot be read is dropped alone."""
+def test_records_are_sent_until_accepted(build: Build, caplog: pytest.LogCaptureFixture) -> None:
+    """A record survives a kill; one that cannot be read is dropped alone, and logged."""
     bench = build(LOGS)
     receiver = bench.receivers[Signal.LOGS]
     receiver.problem = "down"
@@ -155,6 +176,7 @@ def test_records_are_sent_until_accepted(build: Build) -> None:
     assert names(bench)[0] == "scheduled"
     assert "started" not in names(bench)
     assert bench.metric("log_records_total", outcome="dropped") == 1
+    assert "job in the state file cannot be decoded" in caplog.text
 
 
 def test_the_same_record_twice(build: Build) -> None:
@@ -197,17 +219,92 @@ def test_the_watch_and_the_exporter(build: Build) -> None:
     assert names(bench)[4:] == ["unannounced_pause"]
 
 
-def test_a_receiver_of_records_that_fails(build: Build) -> None:
-    """It is a problem of its own, of which it hears once it is back, once."""
+@pytest.mark.parametrize("signal", [Signal.LOGS, Signal.TRACES])
+def test_a_receiver_that_fails(build: Build, caplog: pytest.LogCaptureFixture, signal: Signal) -> None:
+    """It is a problem of its own, logged once; the next failure begins with short pauses again."""
+    bench = build(f"{LOGS}\ntracing: {{enabled: true}}")
+    receiver = bench.receivers[signal]
+    receiver.answer = lambda _: DOWN
+    bench.show(STARTED)
+    bench.show(wait=120)
+    reason = "tracing_failing" if signal is Signal.TRACES else "otlp_failing"
+    assert bench.api("problems") == [f"{reason}: {signal} to http://localhost:4318: Connection refused"]
+    assert caplog.text.count("degraded") == 1
+    receiver.answer = lambda _: ExportOutcome()
+    bench.advance(60)
+    assert bench.api("problems") == []
+    assert sorted(names(bench)) == ["completed", "degraded", "recovered", "started"]
+    assert sorted(one.name for one in bench.receiver.spans) == ["scheduled_event Freeze", "started"]
+    receiver.answer = answer = Mock(return_value=DOWN)
+    bench.show(STARTED)
+    bench.show(wait=5)
+    assert answer.call_count >= 3
+
+
+def test_the_queue_is_bounded(build: Build, caplog: pytest.LogCaptureFixture) -> None:
+    """While a receiver is down for long the oldest records are dropped; the rest goes in growing batches."""
     bench = build(LOGS)
     receiver = bench.receivers[Signal.LOGS]
     receiver.problem = "down"
-    bench.show(raw_event(), wait=120)
-    assert bench.api("problems") == ["otlp_failing: logs to http://localhost:4318: down"]
+    show(bench, "first", "second")
+    every = [f"x{number}" for number in range(2000)]
+    for start in range(0, len(every), 500):
+        show(bench, *every[start : start + 500])
+    assert counted(bench)[0] == 0
+    assert "log records dropped" in caplog.text
+    receiver.problem, receiver.answer = "", (answer := Mock(side_effect=receiver.answer))
+    bench.advance(300)
+    sizes = [len(call.args[0]) for call in answer.mock_calls]
+    assert sizes[:9] == [1, 2, 4, 8, 16, 32, 64, 128, 256]
+    assert max(sizes) <= 512
+    assert {*every[-500:]} < {*ids(bench)}
+    assert not {"first", *every[:500]} & {*ids(bench)}
+    # Of each transition there is one, and of the problem there are two.
+    assert sum(one or 0 for one in counted(bench)) == (bench.metric("transitions_total") or 0) + 2
+
+
+def test_records_that_are_too_old(build: Build, caplog: pytest.LogCaptureFixture) -> None:
+    """What no receiver has accepted for a day is dropped, and what is newer is not."""
+    bench = build(LOGS)
+    receiver = bench.receivers[Signal.LOGS]
+    receiver.problem = "down"
+    show(bench, "old")
+    bench.clock.pass_seconds(LONGEST_WAIT.total_seconds() - 10)
+    show(bench, "old", "new")
+    bench.clock.pass_seconds(20)
     receiver.problem = ""
-    bench.advance(60)
-    assert bench.api("problems") == []
-    assert sorted(names(bench)) == ["degraded", "recovered", "scheduled"]
+    bench.advance(1)
+    assert ids(bench) == ["new"]
+    assert "log records dropped" in caplog.text
+
+
+@pytest.mark.parametrize("outcome", [REFUSED, DOWN])
+def test_a_record_that_the_receiver_does_not_take(build: Build, outcome: ExportOutcome) -> None:
+    """It costs no other: one that is refused for good is dropped, one that fails is exported in the end."""
+    bench = build(LOGS)
+    receiver = bench.receivers[Signal.LOGS]
+
+    def answer(records: Sequence[LogRecord]) -> ExportOutcome:
+        bad = any(one.attributes.get(f"{PREFIX}id") == "bad" for one in records)
+        return outcome if bad else ExportOutcome()
+
+    receiver.answer = answer
+    show(bench, "a", "bad", "b", "c", wait=300)
+    assert sorted(ids(bench)) == ["a", "b", "c"]
+    show(bench, "a", "bad", "b", "c", "d", wait=300)
+    assert sorted(ids(bench)) == ["a", "b", "c", "d"]
+    receiver.answer = lambda _: ExportOutcome()
+    bench.advance(300)
+    assert counted(bench)[1] == outcome.refused
+    assert sorted(ids(bench)) == ["a", "b", *["bad"] * (not outcome.refused), "c", "d"]
+
+
+def test_a_receiver_that_rejects_some(build: Build) -> None:
+    """Records that a receiver rejects in a successful answer are counted as dropped."""
+    bench = build(LOGS)
+    bench.receivers[Signal.LOGS].answer = lambda _: ExportOutcome(rejected=2)
+    show(bench, "a", "b", "c")
+    assert counted(bench) == (1, 2)
 
 
 def test_switched_off(build: Build) -> None:
@@ -227,14 +324,31 @@ def test_switched_off(build: Build) -> None:
     assert (names(bench), pushed(bench)) == ([], [])
 
 
-def test_imds_is_asked_for_the_facts_first(build: Build) -> None:
-    """The resource describes the VM; without the facts metrics go after some seconds."""
-    bench = build(METRICS)
+@pytest.mark.parametrize("signal", [Signal.METRICS, Signal.LOGS])
+def test_imds_is_asked_for_the_facts_first(build: Build, signal: Signal) -> None:
+    """The resource describes the VM; without the facts everything goes after some seconds."""
+    bench = build(f"otlp: {{{signal}: true}}")
+    receiver = bench.receivers[signal]
+    receiver.problem = "down"
+    bench.show(raw_event())
     bench.simulator.set_fault(Fault("error", endpoint="instance"))
-    bench.receivers[Signal.METRICS].pushes.clear()
     bench.restart()
-    count = len(pushed(bench))
-    bench.advance(4)
-    assert len(pushed(bench)) == count
-    bench.advance(3)
-    assert len(pushed(bench)) == count + 1
+    receiver.problem, receiver.tries = "", 0
+    bench.advance(FACTS_SECONDS - 1)
+    assert receiver.tries == 0
+    bench.advance(2)
+    assert receiver.tries == 1
+
+
+def test_what_cannot_be_set_up(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the SDK refuses a variable the reason is reported, and records are queued until that is fixed."""
+    bench = build()
+    with monkeypatch.context() as patch:
+        reason = ValueError("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT must be a non-negative integer but got x")
+        patch.setattr("exporter.otlp.logs.exporter", Mock(side_effect=reason))
+        bench.reload(LOGS)
+        bench.show(raw_event())
+        assert "cannot be set up: OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT" in bench.api("problems")[0]
+        bench.restart()
+    bench.restart()
+    assert (ids(bench), bench.api("problems")) == ([FREEZE_ID], [])

@@ -13,6 +13,7 @@ from tests.builders import FREEZE_ID, raw_event
 ON = "tracing: {enabled: true}"
 OFF = "tracing: {enabled: false}"
 STARTED = raw_event(EventStatus="Started", NotBefore="")
+PREFIX = "azure.scheduled_event."
 
 
 def names(bench: Bench) -> list[str]:
@@ -54,21 +55,40 @@ def test_spans_from_before_a_start_without_tracing(build: Build) -> None:
     assert names(bench) == []
 
 
-def test_changes_outlive_the_process(build: Build) -> None:
-    """What an update changed is an event of the root span, also after a restart, and so is its imminence."""
+def test_the_root_has_the_facts_and_the_changes(build: Build) -> None:
+    """First id and announced NotBefore, which Azure drops; changes are its events, also after a restart."""
     bench = build(ON)
-    bench.show(raw_event(NotBefore="Wed, 04 Mar 2026 22:20:00 GMT"))
-    bench.show(raw_event(NotBefore="Wed, 04 Mar 2026 22:20:00 GMT", DurationInSeconds=9), wait=600)
+    near = {"NotBefore": "Wed, 04 Mar 2026 22:20:00 GMT"}
+    many = [f"WestNO_{number}" for number in range(200)]
+    changed = {"DurationInSeconds": 9, "Resources": many, "Description": "x" * 2000}
+    bench.show(raw_event(**near))
+    bench.show(raw_event(**near, **changed), wait=600)
     bench.restart()
+    bench.show(STARTED | changed | {"EventId": "another"})
     bench.show(wait=60)
     (root,) = (span for span in bench.receiver.spans if not span.parent_id)
-    event, imminent = root.events
-    assert imminent.name == "imminent"
-    assert (event.name, event.attributes) == (
-        "updated",
-        {"azure.scheduled_event.duration_seconds.old": 5, "azure.scheduled_event.duration_seconds.new": 9},
-    )
-    assert root.attributes["azure.scheduled_event.id"] == FREEZE_ID
+    update, imminent = root.events
+    assert (update.name, imminent.name) == ("updated", "imminent")
+    assert {name.removeprefix(PREFIX): value for name, value in update.attributes.items()} == {
+        "duration_seconds.old": 5,
+        "duration_seconds.new": 9,
+        "resources.old": ("WestNO_0", "WestNO_1"),
+        "resources.new": tuple(many[:100]),
+        "description.old": "Virtual machine is being paused.",
+        "description.new": "x" * 1000,
+    }
+    assert root.trace_id == trace_id(FREEZE_ID)
+    assert {name.removeprefix(PREFIX): value for name, value in root.attributes.items()} == {
+        "id": FREEZE_ID,
+        "type": "Freeze",
+        "source": "Platform",
+        "status": "Started",
+        "description": "x" * 2000,
+        "resources": tuple(many),
+        "duration_seconds": 9,
+        "not_before": "2026-03-04T22:20:00Z",
+        "outcome": "completed",
+    }
 
 
 @pytest.mark.parametrize("events", ["self", "all"])
@@ -91,8 +111,11 @@ def test_a_hook_is_a_span(build: Build) -> None:
     (root,) = (span for span in bench.receiver.spans if not span.parent_id)
     (span,) = (span for span in bench.receiver.spans if span.name == "hook note")
     assert ran.environment["TRACEPARENT"] == f"00-{trace_id(FREEZE_ID)}-{span.span_id}-01"
-    assert (span.parent_id, span.attributes["azure.scheduled_event.hook.outcome"]) == (root.span_id, "failed")
+    assert (span.parent_id, span.attributes[f"{PREFIX}hook.outcome"]) == (root.span_id, "failed")
     assert span.error == "exit status 3"
+    assert [(one.name, one.attributes) for one in root.events] == [
+        ("hook_failed", {f"{PREFIX}hook.name": "note"})
+    ]
 
 
 @pytest.mark.parametrize("first", [None, "WestNO_0"])
@@ -139,9 +162,10 @@ def test_a_variable_that_is_not_valid(build: Build, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(("text", "flag"), [(ON, "01"), (OFF, "00")])
 def test_a_message_leads_to_the_trace(build: Build, text: str, flag: str) -> None:
-    """It has the id of the event's trace, also while no spans are exported here."""
+    """It has the id of the event's trace and of its own span, also while no spans are exported here."""
     bench = build(f"{text}\nnotifications: {{targets: [{{name: oncall, url: 'json://receiver.test'}}]}}")
-    bench.show(raw_event())
+    bench.show(raw_event(), wait=10)
     (sent,) = bench.sent()
     version, trace, span, flags = sent.traceparent.split("-")
     assert (version, trace, len(span), flags) == ("00", trace_id(FREEZE_ID), 16, flag)
+    assert [one.span_id for one in bench.receiver.spans] == [span] * (text == ON)

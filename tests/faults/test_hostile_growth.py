@@ -18,18 +18,18 @@ from exporter.health import Health
 from exporter.model.advance import MOST_IDS, MOST_PAST_BYTES, MOST_TRANSITIONS, advance
 from exporter.model.documents import MOST_EVENTS, decode_document
 from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent
-from exporter.model.jobs import TraceJobs
-from exporter.model.lifecycle import WatchState
+from exporter.model.jobs import SpanEvent, TraceJobs
+from exporter.model.lifecycle import Effects, WatchState
 from exporter.model.messages import Message
 from exporter.notifications.planning import Plan
+from exporter.state.jobs import CAPACITY
 from exporter.state.store import Store
 from exporter.transport import BODY_LIMIT
 from tests.builders import raw_event, scheduled
 from tests.clocks import NOW, HandClock
 from tests.lives import Story
 from tests.notifications.golden_cases import VM
-from tests.otlp.test_export import SPAN
-from tests.otlp.test_logs import RECORD
+from tests.otlp.test_export import RECORD, SPAN
 
 
 def test_history_has_an_end() -> None:
@@ -109,6 +109,23 @@ def test_the_state_is_bounded_in_bytes(tmp_path: Path) -> None:
     again = Store.open(tmp_path, health=Health(clock), clock=clock)
     assert again.load().current == story.known.current
     again.close()
+
+
+def test_what_waits_for_a_receiver_has_an_end(tmp_path: Path) -> None:
+    """Of small spans, and of changes of an event that continues, the newest are kept."""
+    clock = HandClock()
+    store = Store.open(tmp_path, health=Health(clock), clock=clock)
+    store.spans.lanes = ("otlp",)
+    small = [replace(SPAN, span_id=f"{n:016x}", attributes={}, events=()) for n in range(CAPACITY + 2)]
+    changes = {("a", number): SpanEvent("updated", NOW) for number in range(CAPACITY + 2)}
+    for part in (slice(3), slice(3, None)):
+        traced = TraceJobs(small[part], events=dict([*changes.items()][part]))
+        store.record(Effects(WatchState(), new_incarnation=True), traced=traced)
+    assert [span for _, span in store.spans.waiting("otlp")] == small[2:]
+    assert list(store.spans.events.of("a")) == list(range(2, CAPACITY + 2))
+    store.record(Effects(WatchState(), forgotten=("a",)))
+    assert store.spans.events.of("a") == {}
+    store.close()
 
 
 def test_a_storm_for_three_targets_has_room(tmp_path: Path) -> None:

@@ -1,10 +1,14 @@
+import uuid
 from typing import Literal
 
 import pytest
+from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
 
 from exporter.errors import ConfigurationError
+from exporter.model.events import trace_id
 from exporter.model.jobs import Signal
 from exporter.otlp.environment import endpoint, interval, sampled_share, selected, timeout
+from exporter.otlp.spans import is_sampled
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 TRACES = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
@@ -12,8 +16,9 @@ TEMPORALITY = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
 HERE = "http://localhost:4318"
 OTLP = {"otlp": HERE}
 CONSOLE = {"console": "console"}
+NO_URL = " is not a valid URL such as http://localhost:4318"
 NO_GRPC = (
-    "OTEL_EXPORTER_OTLP_PROTOCOL: 'grpc' is not supported; set it to http/protobuf, "
+    ": 'grpc' is not supported; set it to http/protobuf, "
     "and the endpoint to the receiver's port for that, by default 4318"
 )
 
@@ -57,39 +62,57 @@ def test_what_is_wanted(
 
 
 @pytest.mark.parametrize(
-    ("environ", "message"),
+    ("signal", "environ", "message"),
     [
-        ({ENDPOINT: "localhost:4318"}, f"{ENDPOINT} is not a valid URL such as http://localhost:4318"),
+        (Signal.TRACES, {ENDPOINT: "localhost:4318"}, f"{ENDPOINT}{NO_URL}"),
         *(
-            ({TRACES: url}, f"{TRACES} is not a valid URL such as http://localhost:4318")
+            (Signal.TRACES, {TRACES: url}, f"{TRACES}{NO_URL}")
             for url in ("http://[::1/secret", "http://host:port/secret", "ftp://host", "http:///secret")
         ),
-        (
-            {"OTEL_TRACES_EXPORTER": "zipkin"},
-            "OTEL_TRACES_EXPORTER: 'zipkin' is not a supported exporter; use otlp, console or none",
+        *(
+            (
+                signal,
+                {name: "zipkin"},
+                f"{name}: 'zipkin' is not a supported exporter; use otlp, console or none",
+            )
+            for signal, name in (
+                (Signal.TRACES, "OTEL_TRACES_EXPORTER"),
+                (Signal.METRICS, "OTEL_METRICS_EXPORTER"),
+            )
         ),
-        ({ENDPOINT: HERE, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, NO_GRPC),
+        *(
+            (signal, {ENDPOINT: HERE, f"OTEL_EXPORTER_{name}": "grpc"}, f"OTEL_EXPORTER_{name}{NO_GRPC}")
+            for signal, name in ((Signal.TRACES, "OTLP_PROTOCOL"), (Signal.METRICS, "OTLP_METRICS_PROTOCOL"))
+        ),
         (
+            Signal.TRACES,
             {ENDPOINT: HERE, "OTEL_EXPORTER_OTLP_HEADERS": "a=b, CANARY,"},
             "OTEL_EXPORTER_OTLP_HEADERS: an entry is not of the form name=value",
         ),
         (
+            Signal.TRACES,
             {ENDPOINT: HERE, "OTEL_TRACES_SAMPLER": "xray"},
             "OTEL_TRACES_SAMPLER: 'xray' is not supported; use always_on, always_off or traceidratio",
         ),
         *(
             (
+                Signal.TRACES,
                 {ENDPOINT: HERE, "OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": ratio},
                 f"OTEL_TRACES_SAMPLER_ARG: '{ratio}' is not a number from 0 to 1",
             )
             for ratio in ("1.5", "-0.5", "half", "0_1")
         ),
+        (
+            Signal.METRICS,
+            {ENDPOINT: HERE, TEMPORALITY: "delta"},
+            f"{TEMPORALITY}: 'delta' is not supported; counters are cumulative",
+        ),
     ],
 )
-def test_what_cannot_be_followed(environ: dict[str, str], message: str) -> None:
-    """The message names the variable and the remedy, and no secret."""
+def test_what_cannot_be_followed(signal: Signal, environ: dict[str, str], message: str) -> None:
+    """The message names the variable of the signal and the remedy, and no secret."""
     with pytest.raises(ConfigurationError) as caught:
-        selected(Signal.TRACES, "auto", environ)
+        selected(signal, "auto", environ)
     assert str(caught.value) == message
 
 
@@ -103,6 +126,16 @@ def test_what_cannot_be_followed(environ: dict[str, str], message: str) -> None:
 def test_how_many_events_are_traced(sampler: str, ratio: str, share: float) -> None:
     """All, unless a sampler says otherwise."""
     assert sampled_share({"OTEL_TRACES_SAMPLER": sampler, "OTEL_TRACES_SAMPLER_ARG": ratio}) == share
+
+
+def test_the_sampler_is_the_sdks() -> None:
+    """Other services that sample by the trace id keep the same traces."""
+    events = [str(uuid.uuid5(uuid.NAMESPACE_OID, str(number))) for number in range(200)]
+    for share in (0.0, 0.1, 0.5, 1.0):
+        sampler = TraceIdRatioBased(share)
+        decisions = [sampler.should_sample(None, int(trace_id(event), 16), "").decision for event in events]
+        kept = [decision is Decision.RECORD_AND_SAMPLE for decision in decisions]
+        assert [is_sampled(event, share) for event in events] == kept
 
 
 @pytest.mark.parametrize(
@@ -151,30 +184,6 @@ def test_each_signal_has_its_variables(
     assert selected(Signal.METRICS, "auto", environ) == metrics
     assert selected(Signal.LOGS, "auto", environ) == logs
     assert endpoint(Signal.LOGS, {ENDPOINT: HERE}) == f"{HERE}/v1/logs"
-
-
-@pytest.mark.parametrize(
-    ("environ", "message"),
-    [
-        (
-            {"OTEL_METRICS_EXPORTER": "statsd"},
-            "OTEL_METRICS_EXPORTER: 'statsd' is not a supported exporter; use otlp, console or none",
-        ),
-        (
-            {ENDPOINT: HERE, TEMPORALITY: "delta"},
-            f"{TEMPORALITY}: 'delta' is not supported; counters are cumulative",
-        ),
-        (
-            {ENDPOINT: HERE, "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "grpc"},
-            NO_GRPC.replace("OTLP_PROTOCOL", "OTLP_METRICS_PROTOCOL"),
-        ),
-    ],
-)
-def test_what_cannot_be_followed_for_metrics(environ: dict[str, str], message: str) -> None:
-    """The message names the variable of the signal and the remedy."""
-    with pytest.raises(ConfigurationError) as caught:
-        selected(Signal.METRICS, "auto", environ)
-    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize(("given", "seconds"), [("", 60), (" 2500 ", 2.5), ("1", 1), ("3600000", 3600)])

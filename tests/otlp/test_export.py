@@ -1,25 +1,34 @@
+"""What receivers get of each signal, and what becomes of answers that are none."""
+
 import gzip
 import json
 import logging
 import ssl
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 import trustme
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_CUMULATIVE
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from exporter.model.jobs import Span, SpanEvent
+from exporter.model.jobs import LogRecord, Span, SpanEvent
 from exporter.model.vm import VirtualMachine
-from exporter.otlp.export import resource_attributes
-from exporter.otlp.traces import SpanExporter, console_exporter, otlp_exporter
-from exporter.otlp.worker import ExportOutcome
-from tests.clocks import NOW
+from exporter.otlp import logs, metrics, traces
+from exporter.otlp.export import SdkExporter, resource_attributes
+from exporter.otlp.worker import Exporter, ExportOutcome
+from tests.clocks import NOW, HandClock
 from tests.http_server import Connection, Request, dripping, serving, then_hang_up
 from tests.memory import traced
 from tests.notifications.receivers import Receiver, http_receiver, in_place_of_services
-from tests.otlp.receiver import Arrived, spans
+from tests.otlp.receiver import Arrived, ArrivedRecord, log_records, pushes, spans, values
 
+DONE = ExportOutcome()
 SPAN = Span(
     name="notify oncall",
     trace_id="c7061bacafdc4513b24baa5f13a16123",
@@ -47,20 +56,49 @@ FACTS = VirtualMachine(
     scale_set="web",
     size="Standard_D2s_v5",
 )
+RECORD = LogRecord(
+    name="azure.scheduled_event.started",
+    end=NOW.replace(microsecond=123456),
+    severity="critical",
+    body="Reboot started: WestNO_0",
+    attributes={"azure.scheduled_event.resources": ("a", "b"), "azure.scheduled_event.duration_seconds": 5},
+    uid="3d1f0d0e-6a3c-5f0b-8f9b-0a6f1b1f6f0b",
+    trace_id="c7061bacafdc4513b24baa5f13a16123",
+    span_id="00f067aa0ba902b7",
+    sampled=True,
+)
+SECOND = 10**9
+START = int(NOW.timestamp()) * SECOND
 
 
-def otlp() -> SpanExporter:
-    return otlp_exporter(lambda: resource_attributes(FACTS, ""))
+@pytest.fixture
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+    with http_receiver() as found:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{found.authority}")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.5")
+        yield found
 
 
-def numbered(count: int) -> list[Span]:
-    return [msgspec.structs.replace(SPAN, name=f"span {n}", span_id=f"{n + 1:016x}") for n in range(count)]
+def otlp(*, console: bool = False) -> SdkExporter:
+    return traces.exporter(lambda: resource_attributes(FACTS, ""), console=console)
+
+
+def otlp_logs(*, console: bool = False) -> SdkExporter:
+    return logs.exporter(lambda: {"host.name": "web_3"}, console=console)
+
+
+def otlp_metrics(*, console: bool = False) -> metrics.MetricExporter:
+    """Return an exporter of a program that began a minute ago."""
+    clock = HandClock()
+    exporter = metrics.MetricExporter(dict, clock, clock.now(), console=console)
+    clock.pass_seconds(60)
+    return exporter
 
 
 def test_a_span_arrives_as_it_is(receiver: Receiver) -> None:
     """Ids, times, attributes, events, kind and status are those that were given."""
     exporter = otlp()
-    assert [exporter.export([SPAN]) for _ in range(2)] == [ExportOutcome(1)] * 2
+    assert [exporter.export([SPAN]) for _ in range(2)] == [DONE] * 2
     arrived, _ = spans(receiver)
     assert receiver.requests[0].path == "/v1/traces"
     assert arrived == Arrived(
@@ -126,33 +164,16 @@ def test_compression_and_headers(
     monkeypatch.delenv("NETRC", raising=False)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", compression)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20token,x-tenant=ops")
-    assert otlp().export([SPAN]) == ExportOutcome(1)
+    assert otlp().export([SPAN]) == DONE
     headers = receiver.requests[0].headers
     assert (headers["content-encoding"], headers["authorization"]) == (compression, "Bearer token")
     assert (headers["connection"], headers["accept-encoding"]) == ("close", "identity")
     assert spans(receiver)[0].span_id == SPAN.span_id
 
 
-def test_a_certificate_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A receiver with TLS is trusted when the variable names its authority, and not otherwise."""
-    authority = trustme.CA()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    with http_receiver(tls=context) as receiver:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "2.5")
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"https://{receiver.authority}")
-        assert otlp().export([SPAN]).problem
-        assert receiver.requests == []
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", str(tmp_path / "ca.pem"))
-        assert otlp().export([SPAN]) == ExportOutcome(1)
-
-
-def test_a_certificate_of_the_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A receiver that asks for a certificate gets that of the variables; one that is missing is named."""
-    authority = trustme.CA()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+def test_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Authority and certificate of the client are those of the variables; a missing file is named."""
+    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
     authority.configure_trust(context)
     context.verify_mode = ssl.CERT_REQUIRED
@@ -160,16 +181,21 @@ def test_a_certificate_of_the_client(tmp_path: Path, monkeypatch: pytest.MonkeyP
     client = authority.issue_cert("client.test")
     client.cert_chain_pems[0].write_to_path(tmp_path / "client.pem")
     client.private_key_pem.write_to_path(tmp_path / "client.key")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "10")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", str(tmp_path / "ca.pem"))
+    variables = {"CLIENT_CERTIFICATE": "client.pem", "CLIENT_KEY": "missing.key", "CERTIFICATE": "ca.pem"}
+    for name, file in variables.items():
+        monkeypatch.setenv(f"OTEL_EXPORTER_OTLP_{name}", str(tmp_path / file))
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "2.5")
     with http_receiver(tls=context) as receiver:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"https://{receiver.authority}")
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", str(tmp_path / "client.pem"))
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_CLIENT_KEY", str(tmp_path / "missing.key"))
         problem = "a certificate of the OTEL_EXPORTER_OTLP_* variables: No such file or directory"
         assert otlp().export([SPAN]) == ExportOutcome(problem=problem)
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_CLIENT_KEY", str(tmp_path / "client.key"))
-        assert otlp().export([SPAN]) == ExportOutcome(1)
+        monkeypatch.delenv("OTEL_EXPORTER_OTLP_CERTIFICATE")
+        assert "certificate verify failed" in otlp().export([SPAN]).problem.lower()
+        assert receiver.requests == []
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", str(tmp_path / "ca.pem"))
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
+        assert otlp().export([SPAN]) == DONE
 
 
 def test_a_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,11 +203,11 @@ def test_a_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "10")
     with in_place_of_services({}, monkeypatch, tmp_path) as tunnel, http_receiver() as proxy:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "https://otel.test")
-        assert otlp().export([SPAN]) == ExportOutcome(1)
+        assert otlp().export([SPAN]) == DONE
         monkeypatch.setenv("HTTP_PROXY", f"http://me:p%40ss@{proxy.authority}")
         monkeypatch.setenv("http_proxy", f"http://me:p%40ss@{proxy.authority}")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://otel.test:4318")
-        assert otlp().export([SPAN]) == ExportOutcome(1)
+        assert otlp().export([SPAN]) == DONE
         monkeypatch.setenv("NO_PROXY", "otel.test")
         monkeypatch.setenv("no_proxy", "otel.test")
         assert otlp().export([SPAN]).problem
@@ -213,44 +239,38 @@ def test_a_proxy_that_refuses(monkeypatch: pytest.MonkeyPatch, answer: bytes, pr
 
 @pytest.mark.parametrize(
     ("status", "refused"),
-    [(400, True), (413, True), (422, True), *((one, False) for one in (302, 304, 403, 500, 503))],
+    [(400, True), (413, True), (422, True), *((one, False) for one in (302, 304, 403, 429, 500))],
 )
 def test_a_receiver_that_refuses(receiver: Receiver, status: int, *, refused: bool) -> None:
-    """The status is reported; only those for invalid data mean that it must not be sent again."""
-    receiver.mood, receiver.answer_headers = status, {"Location": f"http://{receiver.authority}/login"}
-    problem = f"the receiver answered with status {status}"
-    assert otlp().export([SPAN]) == ExportOutcome(problem=problem, refused=refused)
-
-
-def test_a_receiver_that_is_busy(receiver: Receiver) -> None:
-    """Its Retry-After is part of the outcome, if it is longer than the SDK waits itself."""
-    receiver.mood, receiver.answer_headers = 429, {"Retry-After": "120"}
-    outcome = otlp().export([SPAN])
-    assert outcome == ExportOutcome(problem="the receiver answered with status 429", retry_after=120)
+    """The status is reported, with Retry-After; only that of invalid data means not to send it again."""
+    location = f"http://{receiver.authority}/login"
+    receiver.mood, receiver.answer_headers = status, {"Location": location, "Retry-After": "120"}
+    problem, retry_after = f"the receiver answered with status {status}", 120 if status == 429 else 0
+    expected = ExportOutcome(problem=problem, refused=refused, retry_after=retry_after)
+    assert otlp().export([SPAN]) == expected
 
 
 def test_a_second_attempt(receiver: Receiver) -> None:
     """It succeeds, whatever became of the first one, which the SDK repeats at once after a reset."""
     moods = iter(("reset", 200))
     receiver.mood = lambda _: next(moods)
-    assert otlp().export([SPAN]) == ExportOutcome(1)
+    assert otlp().export([SPAN]) == DONE
 
 
 @pytest.mark.parametrize(
-    ("rejected", "message", "accepted"),
-    [(2, "too long", 1), (0, "be brief", 3), (-1, "", 3), (-(2**63), "", 3), (7, "no", 0)],
+    ("rejected", "message"), [(2, "too long"), (0, "be brief"), (-(2**63), ""), (7, "no")]
 )
 def test_partial_success(
-    receiver: Receiver, caplog: pytest.LogCaptureFixture, rejected: int, message: str, accepted: int
+    receiver: Receiver, caplog: pytest.LogCaptureFixture, rejected: int, message: str
 ) -> None:
-    """Rejected spans do not count as accepted, and the receiver's message is logged."""
+    """The number of rejected spans is part of the outcome, and the receiver's message is logged."""
     answer = ExportTraceServiceResponse()
     answer.partial_success.rejected_spans = rejected
     answer.partial_success.error_message = message
     plain = answer.SerializeToString()
     for packed, encoding in ((plain, {}), (gzip.compress(plain), {"Content-Encoding": "gzip"})):
         receiver.answer, receiver.answer_headers = packed, encoding
-        assert otlp().export(numbered(3)) == ExportOutcome(accepted)
+        assert otlp().export([SPAN] * 3) == ExportOutcome(rejected=max(rejected, 0), reason=message)
     assert [record.__dict__["reason"] for record in caplog.records] == ([message] * 2 if message else [])
 
 
@@ -258,7 +278,7 @@ def test_partial_success(
 def test_an_answer_that_is_not_protobuf(receiver: Receiver, headers: dict[str, str]) -> None:
     """The status alone decides that spans were accepted."""
     receiver.answer, receiver.answer_headers = b"ok", headers
-    assert otlp().export([SPAN]) == ExportOutcome(1)
+    assert otlp().export([SPAN]) == DONE
 
 
 @pytest.mark.parametrize(
@@ -300,7 +320,7 @@ def test_an_answer_without_end(monkeypatch: pytest.MonkeyPatch, status: int, lay
         exporter = otlp()
         exporter.export([SPAN])
         outcome, peak = traced(lambda: exporter.export([SPAN]))
-    assert outcome.accepted == (status == 200 and layers > 0)
+    assert (outcome == DONE) == (status == 200 and layers > 0)
     assert peak < 2 * 1024**2
 
 
@@ -343,8 +363,129 @@ def test_what_cannot_be_encoded(receiver: Receiver) -> None:
     assert ("status" in outcome.problem, outcome.refused) == (False, False)
 
 
-def test_the_console(capsys: pytest.CaptureFixture[str]) -> None:
-    """Spans are printed as JSON."""
-    assert console_exporter(dict).export([SPAN]) == ExportOutcome(1)
-    printed = json.loads(capsys.readouterr().out)
-    assert printed["context"]["trace_id"] == f"0x{SPAN.trace_id}"
+def test_a_record_arrives_as_it_is(receiver: Receiver) -> None:
+    """Name, time, severity, body, attributes and ids are those that were given; the uid is an attribute."""
+    other = LogRecord("azure.scheduled_event.degraded", NOW, "warning", "degraded: x", {}, "uid")
+    assert otlp_logs().export([RECORD, other]) == DONE
+    arrived, plain = log_records(receiver)
+    assert receiver.requests[0].path == "/v1/logs"
+    assert arrived == ArrivedRecord(
+        name="azure.scheduled_event.started",
+        at=RECORD.end,
+        severity=17,
+        severity_text="critical",
+        body="Reboot started: WestNO_0",
+        attributes={
+            "azure.scheduled_event.resources": ["a", "b"],
+            "azure.scheduled_event.duration_seconds": 5,
+            "log.record.uid": RECORD.uid,
+        },
+        resource=arrived.resource,
+        trace_id=RECORD.trace_id,
+        span_id=RECORD.span_id,
+        flags=1,
+    )
+    assert arrived.resource["host.name"] == "web_3"
+    assert (plain.severity, plain.trace_id, plain.span_id, plain.flags) == (13, "", "", 0)
+
+
+def test_rejected_records(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
+    """They are told apart from spans in the log."""
+    answer = ExportLogsServiceResponse()
+    answer.partial_success.rejected_log_records = 1
+    answer.partial_success.error_message = "too old"
+    receiver.answer = answer.SerializeToString()
+    assert otlp_logs().export([RECORD, RECORD]) == ExportOutcome(rejected=1, reason="too old")
+    assert "log records rejected by the receiver" in caplog.text
+
+
+def registry() -> CollectorRegistry:
+    found = CollectorRegistry()
+    Counter("transitions", "T.", ["event_type"], registry=found).labels("Freeze").inc(
+        2, exemplar={"trace_id": SPAN.trace_id}
+    )
+    Counter("pause_seconds", "P.", registry=found)
+    Gauge("event_seconds_to_not_before", "E.", registry=found).set(-1.5)
+    Gauge("process_resident_memory_bytes", "M.", registry=found).set(5)
+    notice = Histogram("notice_seconds", "N.", ["event_type"], buckets=(30, 300), registry=found)
+    notice.labels("Freeze").observe(20)
+    notice.labels("Freeze").observe(900, {"trace_id": SPAN.trace_id})
+    notice.labels("Reboot")
+    Gauge("empty", "No series.", ["target"], registry=found)
+    return found
+
+
+def test_families_arrive_as_they_are(receiver: Receiver) -> None:
+    """Counters lose their suffix, units follow from names; start times, buckets and trace ids come along."""
+    assert otlp_metrics().export(registry().collect()).problem == ""
+    (found,) = pushes(receiver)
+    assert receiver.requests[0].path == "/v1/metrics"
+    units = {name: metric.unit for name, metric in found.items()}
+    assert units == {
+        "transitions": "",
+        "pause_seconds": "s",
+        "event_seconds_to_not_before": "",
+        "process_resident_memory_bytes": "By",
+        "notice_seconds": "s",
+    }
+    counter = found["transitions"].sum
+    (point,) = counter.data_points
+    assert (counter.is_monotonic, counter.aggregation_temporality) == (
+        True,
+        AGGREGATION_TEMPORALITY_CUMULATIVE,
+    )
+    assert (point.as_double, values(point.attributes)) == (2, {"event_type": "Freeze"})
+    assert (point.start_time_unix_nano, point.time_unix_nano) == (START, START + 60 * SECOND)
+    assert [(one.trace_id.hex(), one.as_double) for one in point.exemplars] == [(SPAN.trace_id, 2)]
+    assert found["event_seconds_to_not_before"].gauge.data_points[0].as_double == -1.5
+    histogram = found["notice_seconds"].histogram
+    first, second = histogram.data_points
+    assert histogram.aggregation_temporality == AGGREGATION_TEMPORALITY_CUMULATIVE
+    assert values(second.attributes) == {"event_type": "Reboot"}
+    assert (list(first.explicit_bounds), list(first.bucket_counts)) == ([30, 300], [1, 0, 1])
+    assert (first.count, first.sum, first.start_time_unix_nano) == (2, 920, START)
+    assert [one.trace_id.hex() for one in first.exemplars] == [SPAN.trace_id]
+    assert not first.HasField("min")
+    assert second.count == 0
+
+
+def test_requests_are_bounded(receiver: Receiver) -> None:
+    """Many series go in several requests, none of which has much more than 2,000."""
+    found = CollectorRegistry()
+    for number in range(5):
+        gauge = Gauge(f"g{number}", "G.", ["n"], registry=found)
+        for label in range(900):
+            gauge.labels(str(label)).set(label)
+    assert otlp_metrics().export(found.collect()) == DONE
+    assert [list(one) for one in pushes(receiver)] == [["g0", "g1"], ["g2", "g3"], ["g4"]]
+
+
+def test_values_that_are_rejected(receiver: Receiver) -> None:
+    """They are a problem, although the answer is a success: they would be missing silently."""
+    answer = ExportMetricsServiceResponse()
+    answer.partial_success.rejected_data_points = 3
+    answer.partial_success.error_message = "out of order"
+    receiver.answer = answer.SerializeToString()
+    assert (
+        otlp_metrics().export(registry().collect()).problem == "the receiver rejects 3 values: out of order"
+    )
+    receiver.mood = 400
+    assert otlp_metrics().export(registry().collect()).problem == "the receiver answered with status 400"
+
+
+@pytest.mark.parametrize(
+    ("make", "items", "printed"),
+    [
+        (otlp, lambda: [SPAN], f'"trace_id": "0x{SPAN.trace_id}"'),
+        (otlp_logs, lambda: [RECORD], f'"body": "{RECORD.body}"'),
+        (otlp_metrics, lambda: registry().collect(), '"name": "transitions"'),
+    ],
+)
+def test_the_console(
+    capsys: pytest.CaptureFixture[str], make: Callable[..., Exporter], items: Callable[[], Any], printed: str
+) -> None:
+    """Each signal can be printed as JSON."""
+    assert make(console=True).export(items()) == DONE
+    shown = capsys.readouterr().out
+    assert json.loads(shown)
+    assert printed in shown
