@@ -224,10 +224,10 @@ else:
                 env={**own, **variables},
                 start_new_session=True,
             )
-        _leave_oom_protection(_PROC, popen.pid)
+        leave_oom_protection(popen.pid)
         return Process(popen)
 
-    def _leave_oom_protection(proc: Path, pid: int) -> None:
+    def leave_oom_protection(pid: int, proc: Path = _PROC) -> None:
         """Reset a process's OOM score if the unit (OOMScoreAdjust) has lowered the exporter's."""
         with contextlib.suppress(OSError, ValueError):
             if int(proc.joinpath("self", "oom_score_adj").read_text()) < 0:

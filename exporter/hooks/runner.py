@@ -8,7 +8,7 @@ import logging
 import re
 import sys
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -32,23 +32,6 @@ MOST_BYTES = 32_000
 _WITHHELD = re.compile(r"OTEL_.*|SCHEDULED_EVENTS_.*|CREDENTIALS_DIRECTORY|NOTIFY_SOCKET")
 # Up to the last @: a password may contain one that is not encoded.
 _USERINFO = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://)?.*@")
-
-
-def compose(
-    hooks: Sequence[Hook], occurrences: Iterable[Occurrence], *, instance: str | None, now: datetime
-) -> tuple[Job, ...]:
-    """Return the jobs for transitions, in the order in which those of one event run.
-
-    There are none while this VM's name is unknown, because the event may be another VM's.
-    """
-    if instance is None:
-        return ()
-    return tuple(
-        _job(hook, one, one.life.instance or instance)
-        for one in occurrences
-        for hook in hooks
-        if _runs_for(hook, one, now)
-    )
 
 
 def _runs_for(hook: Hook, occurrence: Occurrence, now: datetime) -> bool:
@@ -89,7 +72,7 @@ def _fold(name: str) -> str:
     return name.upper() if sys.platform == "win32" else name
 
 
-def environment(job: Job, attempt: int, traceparent: str = "") -> dict[str, str]:
+def environment(job: Job, attempt: int, traceparent: str) -> dict[str, str]:
     """Return the variables that describe a job to its hook, to be added to those of the exporter.
 
     ``EVENT_ID`` is the event's first id, as in the JSON, so that hooks can pass on notes under it. Times are
@@ -162,7 +145,18 @@ class HookRunner:
     def compose(
         self, occurrences: Sequence[Occurrence], instance: str | None, now: datetime
     ) -> tuple[Job, ...]:
-        return compose(tuple(self._hooks.values()), occurrences, instance=instance, now=now)
+        """Return the jobs for transitions, in the order in which those of one event run.
+
+        There are none while this VM's name is unknown, because the event may be another VM's.
+        """
+        if instance is None:
+            return ()
+        return tuple(
+            _job(hook, one, one.life.instance or instance)
+            for one in occurrences
+            for hook in self._hooks.values()
+            if _runs_for(hook, one, now)
+        )
 
     def wake(self) -> None:
         """Run recorded jobs; one thread is started per event with jobs, up to `MOST_AT_ONCE`."""

@@ -30,7 +30,7 @@ def test_hooks_of_an_event_run_in_order(build: Build, caplog: pytest.LogCaptureF
     """Transition by transition, and within one in the order of the file, each once; a failure stops none."""
     caplog.set_level(logging.INFO)
     bench = build(HOOKS)
-    failed = CommandResult(HookOutcome.FAILED, 3, 0.0, "exit status 3")
+    failed = CommandResult(HookOutcome.FAILED, 3, 0.0, "exit status 3", output="2 pods left")
     bench.command_result = lambda command: failed if command.argv == ("b",) else SUCCEEDED
     bench.show(raw_event())
     bench.show(raw_event(EventStatus="Started", NotBefore=""), wait=10)
@@ -42,7 +42,17 @@ def test_hooks_of_an_event_run_in_order(build: Build, caplog: pytest.LogCaptureF
     assert [(one["hook"], one["reason"]) for one in ended[:2]] == [("b", "exit status 3"), ("a", "")]
     told = [vars(record) for record in caplog.records if record.getMessage() == "transition"]
     details = [one["detail"] for one in told if one["transition"] == "hook_failed"]
-    assert details == ["hook b failed: exit status 3"] * 2
+    assert details == ["hook b failed: exit status 3; output: 2 pods left"] * 2
+
+
+def test_hooks_for_failures_of_hooks(build: Build) -> None:
+    """Only those run that name `hook_failed`: the others would run again for each hook that fails."""
+    told = "{name: tell, command: [tell], match: {transitions: [hook_failed]}}"
+    bench = build(f"hooks: [{{name: a, command: [a]}}, {told}]")
+    failed = CommandResult(HookOutcome.FAILED, 3, 0.0, "exit status 3")
+    bench.command_result = lambda command: failed if command.argv == ("a",) else SUCCEEDED
+    bench.show(raw_event(), wait=5)
+    assert ran(bench) == [("a", "scheduled"), ("tell", "hook_failed")]
 
 
 @pytest.mark.parametrize("ended", [True, False])

@@ -116,18 +116,6 @@ def test_what_cannot_be_killed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
     kill(done.left)
 
 
-def test_survivors_of_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What no signal reaches still runs, as a program with other rights (setuid) does after its parent."""
-    started = process.start(shell("exec > /dev/null 2>&1; sleep 600 & exit"), b"", {}, os.environ)
-    eventually(lambda: started.status() is not None)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "killpg", Mock(side_effect=PermissionError))
-        assert started.alive()
-    started.kill()
-    eventually(lambda: not started.alive())
-    started.close()
-
-
 @pytest.fixture
 def abandoned() -> Iterator[Callable[[str], process.Process]]:
     """Return a function that starts a command without looking after it, as after a kill of the exporter."""
@@ -201,8 +189,9 @@ def test_a_daemon_with_its_own_output_lives_on() -> None:
     kill(done.left)
 
 
-def test_what_merely_holds_the_output_holds_up_nothing() -> None:
-    """The end of the command counts, even if another process can still write; that one continues, unread."""
+def test_what_merely_holds_the_output_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was in the pipe at the end of the command is read; what still holds the pipe continues, unread."""
+    monkeypatch.setattr(command, "LINGER_SECONDS", 0.0)
     done = ran(*shell("sleep 600 & printf started"))
     assert done.result.outcome is HookOutcome.SUCCEEDED
     assert done.lines == ["started", HELD_OPEN]
@@ -276,35 +265,6 @@ def test_a_failing_callback_leaves_no_process() -> None:
         ran(*python(IGNORING + code), output=fail)
     assert len(seen) == 1
     assert marked(seen[0]) == []
-
-
-class Ended:
-    """A command that has ended, with output in the pipe that another process still holds."""
-
-    def __init__(self, *output: bytes) -> None:
-        self._output = list(output)
-
-    def read(self, seconds: float) -> bytes | None:
-        assert seconds >= 0
-        return self._output.pop(0) if self._output else None
-
-    def alive(self) -> bool:
-        return False
-
-    def nothing(self) -> None:
-        """Do nothing."""
-
-    identity = ask_to_end = kill = close = nothing
-
-    def status(self) -> int:
-        return 0
-
-
-def test_all_that_a_command_wrote_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However late it is, what was in the pipe at the end of the command is read before the pipe is left."""
-    monkeypatch.setattr(command, "LINGER_SECONDS", 0.0)
-    monkeypatch.setattr(command, "start", lambda *_: Ended(b"last\n", b"of another\n"))
-    assert ran("anything").lines == ["last", HELD_OPEN]
 
 
 @pytest.mark.parametrize(

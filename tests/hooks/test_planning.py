@@ -1,4 +1,3 @@
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -8,10 +7,9 @@ from hypothesis import strategies as st
 
 from exporter.config import Config, Hook, Notifications, Target
 from exporter.config.addresses import variables
-from exporter.config.match import Match, Scope
-from exporter.hooks.runner import MOST_BYTES, clean, compose, cut, environment, inherited
+from exporter.hooks.runner import MOST_BYTES, clean, cut, environment, inherited
 from exporter.model.jobs import Job
-from exporter.model.lifecycle import Life, Occurrence, Transition
+from exporter.model.lifecycle import Life, Transition
 from exporter.model.views import EventView, event_view
 from tests.builders import FREEZE_ID, scheduled
 from tests.clocks import NOW
@@ -134,38 +132,3 @@ def test_the_variables_of_a_configuration() -> None:
     hooks = (Hook("a", ("sh", "-c", "echo ${ITS_OWN}")),)
     found = variables(Config(notifications=Notifications(targets=targets), hooks=hooks))
     assert found == {"TOKEN_A", "TOKEN_B", "NOT_READ"}
-
-
-def occurrence(transition: Transition = Transition.STARTED, instance: str | None = VM) -> Occurrence:
-    event = scheduled()
-    return Occurrence(Life(event, (FREEZE_ID,), NOW, affects=event.target(instance)), transition, NOW)
-
-
-def hook(name: str, **match: Any) -> Hook:
-    return Hook(name, ("true",), Match(**match))
-
-
-def test_hooks_for_failures_of_hooks() -> None:
-    """Only those run that name `hook_failed`: the others would run again for each hook that fails."""
-    hooks = [hook("a"), hook("b", transitions=(Transition.HOOK_FAILED,))]
-    found = compose(hooks, [occurrence(Transition.HOOK_FAILED)], instance=VM, now=NOW)
-    assert [job.hook for job in found] == ["b"]
-
-
-@pytest.mark.parametrize(
-    ("hooks", "instance", "expected"),
-    [
-        ([hook("a"), hook("b")], VM, ["a", "b"]),
-        ([hook("a", transitions=(Transition.STARTED,))], VM, ["a"]),
-        ([hook("a", transitions=(Transition.SCHEDULED,))], VM, []),
-        ([hook("a", event_types=("Reboot",))], VM, []),
-        ([hook("a")], "other", []),
-        ([hook("a", target=Scope.OTHER), hook("b", target=Scope.ANY)], "other", ["a", "b"]),
-        ([hook("a"), hook("b", target=Scope.ANY)], None, []),
-        ([hook("a", transitions=(Transition.HOOK_FAILED,))], VM, []),
-    ],
-)
-def test_which_hooks_run(hooks: Sequence[Hook], instance: str | None, expected: list[str]) -> None:
-    """Those that match, in the order of the file; none while this VM does not know its name."""
-    found = compose(hooks, [occurrence(instance=instance)], instance=instance, now=NOW)
-    assert [job.hook for job in found] == expected

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from exporter.hooks.command import why_not_started
 from exporter.model.jobs import HookOutcome
 from tests.hooks.support import ran
 
@@ -82,15 +81,8 @@ def test_what_cannot_be_passed_on() -> None:
     )
 
 
-@pytest.mark.parametrize("number", [errno.EACCES, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ETXTBSY])
-def test_what_the_system_says_is_told(number: int) -> None:
-    """Any other reason is the system's."""
-    words = os.strerror(number)
-    assert why_not_started(["/bin/sh"], OSError(number, words)) == f"/bin/sh: {words}"
-
-
 def test_no_descriptors_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lack of descriptors is a failure of this command, not of the thread that runs it."""
+    """What the system says is the reason; it is a failure of this command, not of the thread that runs it."""
 
     def none_left() -> tuple[int, int]:
         raise OSError(errno.EMFILE, "Too many open files")
