@@ -78,7 +78,7 @@ class App:
         self._clock = clock
         self._systemd = Systemd(os.environ)
         self._signals: queue.SimpleQueue[_Signal | Mistakes] = queue.SimpleQueue()
-        self._reloader = Reloader(self._prepare)
+        self._reloader = Reloader(self.prepare)
         self._loaded = self._read()
         self._config = self._loaded.config
         self.health = Health(clock)
@@ -184,7 +184,7 @@ class App:
         """Make `wait` reload; safe in a signal handler."""
         self._signals.put(_Signal.RELOAD)
 
-    def _prepare(self) -> Callable[[], None]:
+    def prepare(self) -> Callable[[], None]:
         """Read the configuration again, and return the function that applies it."""
         problem = ""
         try:

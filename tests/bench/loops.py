@@ -18,12 +18,13 @@ _ONE_OFF = "check targets"
 class HandLoops:
     """Calls the steps of every `Loop` that is started, in the order in which they are due.
 
-    Those of `idle` names are never called.
+    Those of `idle` names are neither started nor called.
     """
 
     def __init__(self, clock: HandClock, patch: pytest.MonkeyPatch) -> None:
         self._clock = clock
-        self._due: dict[Loop, float] = {}
+        # When each loop that was started is due, by the monotonic clock.
+        self.due: dict[Loop, float] = {}
         self.idle: set[str] = set()
         # Exceptions that no loop expected.
         self.errors: list[Exception] = []
@@ -46,47 +47,50 @@ class HandLoops:
 
     def turn(self, name: str) -> None:
         """Call the step of the loop of this name now."""
-        for loop in [loop for loop in self._due if loop.name == name]:
+        for loop in [loop for loop in self.due if loop.name == name]:
             self._turn(loop)
 
     def advance(self, seconds: float) -> None:
         """Advance the clock, and call each step when it is due."""
         end = self._clock.monotonic() + seconds
         self.settle()
-        while (due := min(self._due.values(), default=math.inf)) <= end:
+        while (due := min((due for _, due in self._waiting()), default=math.inf)) <= end:
             self._clock.pass_seconds(max(due - self._clock.monotonic(), 0.0))
             self.settle()
         self._clock.pass_seconds(max(end - self._clock.monotonic(), 0.0))
 
     def _ready(self) -> list[Loop]:
         now = self._clock.monotonic() + _ROUNDING
-        return [loop for loop, due in tuple(self._due.items()) if due <= now]
+        return [loop for loop, due in self._waiting() if due <= now]
+
+    def _waiting(self) -> list[tuple[Loop, float]]:
+        return [(loop, due) for loop, due in tuple(self.due.items()) if loop.name not in self.idle]
 
     def _turn(self, loop: Loop) -> None:
         if loop.stopping:
-            self._due.pop(loop, None)
+            self.due.pop(loop, None)
             return
-        self._due[loop] = math.inf
+        self.due[loop] = math.inf
         delay = loop.turn()
-        if delay is not None and loop in self._due:
+        if delay is not None and loop in self.due:
             # What is left by rounding would be due without any time passing, forever.
             later = max(delay, 2 * _ROUNDING) if delay else 0.0
-            self._due[loop] = min(self._due[loop], self._clock.monotonic() + later)
+            self.due[loop] = min(self.due[loop], self._clock.monotonic() + later)
 
     def _start(self, loop: Loop) -> None:
         if not loop.stopping and loop.name not in self.idle:
-            self._due.setdefault(loop, self._clock.monotonic())
+            self.due.setdefault(loop, self._clock.monotonic())
 
     def _wake(self, loop: Loop) -> None:
-        if loop in self._due:
-            self._due[loop] = self._clock.monotonic()
+        if loop in self.due:
+            self.due[loop] = self._clock.monotonic()
 
     def _join(self, loop: Loop, timeout: float) -> bool:
         # Of the 10 s that a stop may take; time stands still meanwhile.
         assert 0 <= timeout < 10
         if loop in self._ready():
             self._turn(loop)
-        self._due.pop(loop, None)
+        self.due.pop(loop, None)
         assert loop.stopping
         return True
 

@@ -69,7 +69,7 @@ def test_a_run_that_outlived_its_exporter(
 
     def interrupted(*_: object, started: Callable[[ProcessIdentity], None], **__: object) -> CommandResult:
         started(command)
-        bench.app._pipeline.hooks.begin_stop()
+        bench.loops.idle.add("hooks")
         return CommandResult(HookOutcome.FAILED, None, 0.0, "killed", stopped=True)
 
     monkeypatch.setattr("exporter.hooks.command.end_left_behind", end)
@@ -78,6 +78,7 @@ def test_a_run_that_outlived_its_exporter(
         patch.setattr("exporter.hooks.command.run", interrupted)
         bench.show(raw_event())
     assert found == []
+    bench.loops.idle.clear()
     bench.kill()
     bench.advance(1)
     assert found == [command]
@@ -175,13 +176,3 @@ def test_the_end_of_a_life_drops_what_has_not_begun(build: Build) -> None:
     bench.command_result = run
     bench.show(raw_event())
     assert ran(bench) == [("b", "scheduled"), ("b", "cancelled"), ("a", "cancelled")]
-
-
-def test_nothing_begins_after_the_stop(build: Build) -> None:
-    """What happens while the program ends is written down, and runs after the next start."""
-    bench = build(HOOKS)
-    bench.app._pipeline.hooks.begin_stop()
-    bench.show(raw_event())
-    assert ran(bench) == []
-    bench.restart()
-    assert ran(bench) == [("b", "scheduled"), ("a", "scheduled")]
