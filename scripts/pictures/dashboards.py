@@ -17,11 +17,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 from PIL import Image
 
+from exporter.config import PROGRAM
 from exporter.simulator import Fault, load_scenarios
 from scripts.pictures import drawing, tabular
 from scripts.pictures.drawing import BACK, FAINT, GROUND, INK, LINE, Canvas, Series
 from tests.dashboards.reading import NAMES, Asked, asked, load
-from tests.dashboards.scene import JOB, Scene, scene
+from tests.dashboards.scene import Scene, scene
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images"
 
@@ -106,7 +107,7 @@ def draw(stage: Scene, name: str, file: Path) -> None:
 
 def _chosen(board: Mapping[str, Any]) -> str:
     values = {
-        "job": JOB,
+        "job": PROGRAM,
         "instance": _INSTANCE if board["uid"] == "azse-instance" else "All",
         "event_type": "All",
     }

@@ -11,8 +11,8 @@ import yaml
 
 from scripts.alerts import ALERTS
 from scripts.project import ROOT
-from tests.alerts.support import EXAMPLE, tool
-from tests.end_to_end.program import eventually, free_port, running
+from tests.alerts.support import EXAMPLE, alertmanager, tool
+from tests.end_to_end.program import eventually
 from tests.http_server import Connection, Request, answer, serving
 
 Json = dict[str, Any]
@@ -129,8 +129,7 @@ def test_what_slack_gets(tmp_path: Path) -> None:
             one["api_url"] = f"{server.url}/{receiver['name']}"
         file = tmp_path / "alertmanager.yml"
         file.write_text(json.dumps(configuration))
-        flags = f"--config.file={file}", f"--storage.path={tmp_path}", "--cluster.listen-address="
-        with running("prometheus-alertmanager", free_port(), *flags) as url:
+        with alertmanager(tmp_path, file) as url:
             pair = [about("web_0"), about("web_1")]
             _post(url, [{**alert, "endsAt": "2100-01-01T00:00:00Z"} for alert in pair])
             eventually(lambda: sent)

@@ -14,12 +14,11 @@ from typing import Any
 import yaml
 
 from exporter.simulator import EventPlan, Scenario, Simulator, SimulatorServer
-from tests.alerts.support import write_rules
+from tests.alerts.support import prometheus
 from tests.dashboards.reading import Asked, interpolate, spans
-from tests.end_to_end.program import eventually, exporter, free_port, get, query, running
+from tests.end_to_end.program import eventually, exporter, free_port, get, query
 from tests.notifications.receivers import Receiver, http_receiver
 
-JOB = "azure-scheduled-events-exporter"
 # How much further apart the points of a coarse panel are; it asks for minutes, and a scene has seconds.
 _COARSE = 5
 VMS = ("demo_0", "demo_1", "demo_2", "demo_3")
@@ -144,7 +143,8 @@ def scene(folder: Path, *, speed: float = 1.0, scrape: float = 0.5, delay: str =
         }
         ports = {vm: machine.port for vm, machine in machines.items()}
         # First, as it takes five seconds to its first scrape.
-        server = stack.enter_context(_prometheus(ports, folder, scrape))
+        exemplars, every = "--enable-feature=exemplar-storage", f"{scrape * 1000:.0f}ms"
+        server = stack.enter_context(prometheus(folder, ports, exemplars, every=every))
         for machine in machines.values():
             stack.callback(machine.stop)
             machine.start()
@@ -160,18 +160,3 @@ def _configuration(folder: Path, delay: str) -> Path:
     approval = {"mode": "on", "rules": rules}
     file.write_text(yaml.safe_dump({"approval": approval, "hooks": _HOOKS}))
     return file
-
-
-@contextlib.contextmanager
-def _prometheus(ports: Mapping[str, int], folder: Path, scrape: float) -> Iterator[str]:
-    targets = [{"targets": [f"127.0.0.1:{port}"], "labels": {"instance": vm}} for vm, port in ports.items()]
-    file = folder / "prometheus.yml"
-    jobs = [{"job_name": JOB, "static_configs": targets}]
-    every = f"{scrape * 1000:.0f}ms"
-    timing = {"scrape_interval": every, "scrape_timeout": every}
-    write_rules(folder)
-    rules = ["events.rules.yml"]
-    file.write_text(yaml.safe_dump({"global": timing, "scrape_configs": jobs, "rule_files": rules}))
-    flags = (f"--storage.tsdb.path={folder / 'tsdb'}", "--enable-feature=exemplar-storage")
-    with running("prometheus", free_port(), f"--config.file={file}", *flags) as url:
-        yield url

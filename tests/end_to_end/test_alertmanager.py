@@ -1,8 +1,9 @@
-"""The shipped rules and the Alertmanager example at work, with real servers and several exporters."""
+"""Alerts at a real Alertmanager: of Prometheus with the shipped rules, and those that exporters post."""
 
 import contextlib
 import json
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -11,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from exporter.simulator import Simulator, SimulatorServer
-from tests.alerts.support import write_rules
-from tests.builders import raw_event
-from tests.end_to_end.program import eventually, exporter, free_port, get, query, running
+from tests.alerts.support import alertmanager, prometheus
+from tests.builders import FREEZE_ID, REBOOT_ID, raw_event
+from tests.end_to_end.program import eventually, exporter, free_port, get, query
 from tests.fleet.monitoring import example
 from tests.notifications.receivers import Receiver, http_receiver
 
 NAMES = [f"vm_{number}" for number in range(6)]
-SHARED = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"
-REBOOT = "F020BA2E-3BC0-4C40-A10B-86575A9EABD5"
+TRIO = NAMES[:3]
+PENDING, STARTED = "ScheduledEventPending", "ScheduledEventStarted"
 NODE_DOWN = {
     "alert": "NodeDown",
     "expr": 'up{job="node"} == 0',
@@ -41,7 +42,7 @@ class Site:
     def announce(self, number: int, *events: dict[str, Any]) -> None:
         """Show a document to both halves of the fleet."""
         for simulator in self.simulators:
-            simulator.set_document({"DocumentIncarnation": number, "Events": list(events)})
+            show(simulator, number, *events)
 
     def messages(self, path: str = "", **labels: str) -> list[dict[str, Any]]:
         """Return the messages to a receiver (all: "") about alerts that all have these labels."""
@@ -68,12 +69,17 @@ class Site:
         return [rule["name"] for group in groups for rule in group["rules"] if rule["health"] != "ok"]
 
 
-def event(event_id: str, kind: str, status: str, vms: Sequence[str]) -> dict[str, Any]:
+def event(event_id: str, kind: str, status: str, vms: Sequence[str], *, timed: bool = True) -> dict[str, Any]:
+    """Return an event of these VMs, an hour ahead where it has a time."""
     due = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
-    not_before = due if status == "Scheduled" else ""
+    not_before = due if timed and status == "Scheduled" else ""
     return raw_event(
         EventId=event_id, EventType=kind, EventStatus=status, Resources=list(vms), NotBefore=not_before
     )
+
+
+def show(simulator: Simulator, number: int, *events: dict[str, Any]) -> None:
+    simulator.set_document({"DocumentIncarnation": number, "Events": list(events)})
 
 
 def alertmanager_file(folder: Path, receiver: Receiver) -> Path:
@@ -88,36 +94,16 @@ def alertmanager_file(folder: Path, receiver: Receiver) -> Path:
     return file
 
 
-def prometheus_file(folder: Path, ports: dict[str, int], alertmanager: int) -> Path:
-    """Write a configuration with the shipped rules, evaluated every second, and one about a VM's node.
-
-    The node's target is the exporter's own, under another job: both go down with the VM.
-    """
-    write_rules(folder)
-    (folder / "node.rules.yml").write_text(json.dumps({"groups": [{"name": "node", "rules": [NODE_DOWN]}]}))
-    targets = [
-        {"targets": [f"127.0.0.1:{port}"], "labels": {"instance": name}} for name, port in ports.items()
-    ]
-    only_up = [{"source_labels": ["__name__"], "regex": "azure_.*", "action": "drop"}]
-    node = {"job_name": "node", "static_configs": targets[:2], "metric_relabel_configs": only_up}
-    fleet = {"job_name": "azure-scheduled-events-exporter", "static_configs": targets}
-    configuration = {
-        "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
-        "rule_files": ["*.rules.yml"],
-        "scrape_configs": [fleet, node],
-        "alerting": {"alertmanagers": [{"static_configs": [{"targets": [f"127.0.0.1:{alertmanager}"]}]}]},
-    }
-    file = folder / "prometheus.yml"
-    file.write_text(json.dumps(configuration))
-    return file
-
-
 @contextlib.contextmanager
 def site(folder: Path) -> Iterator[Site]:
     """Run two simulators, an exporter for each VM, Prometheus and Alertmanager until the end of the block."""
     simulators = [Simulator(requests_per_second=0) for _ in range(2)]
     ports = {name: free_port() for name in NAMES}
-    own, theirs = free_port(), free_port()
+    (folder / "node.rules.yml").write_text(json.dumps({"groups": [{"name": "node", "rules": [NODE_DOWN]}]}))
+    # The exporter's own target under another job: both go down with the VM.
+    nodes = [{"targets": [f"127.0.0.1:{ports[name]}"], "labels": {"instance": name}} for name in NAMES[:2]]
+    only_up = [{"source_labels": ["__name__"], "regex": "azure_.*", "action": "drop"}]
+    node = {"job_name": "node", "static_configs": nodes, "metric_relabel_configs": only_up}
     with contextlib.ExitStack() as stack:
         receiver = stack.enter_context(http_receiver())
         urls = [stack.enter_context(SimulatorServer(simulator)).url for simulator in simulators]
@@ -127,16 +113,12 @@ def site(folder: Path) -> Iterator[Site]:
             )
             for index, name in enumerate(NAMES)
         }
-        flags = [f"--config.file={alertmanager_file(folder, receiver)}", f"--storage.path={folder / 'am'}"]
         # A scrape that fails for some seconds is an alert.
         for port in ports.values():
             eventually(lambda: get(f"http://127.0.0.1:{port}/-/ready"))  # noqa: B023  # called at once
-        program = running("prometheus-alertmanager", theirs, *flags, "--cluster.listen-address=")
-        alertmanager = stack.enter_context(program)
-        flags = [f"--config.file={prometheus_file(folder, ports, theirs)}"]
-        program = running("prometheus", own, *flags, f"--storage.tsdb.path={folder / 'tsdb'}")
-        prometheus = stack.enter_context(program)
-        yield Site(simulators, processes, receiver, prometheus, alertmanager)
+        theirs = stack.enter_context(alertmanager(folder / "am", alertmanager_file(folder, receiver)))
+        own = stack.enter_context(prometheus(folder, ports, alertmanager=theirs, jobs=[node]))
+        yield Site(simulators, processes, receiver, own, theirs)
 
 
 def test_an_event_of_many_vms_is_one_message_and_explains_what_it_takes_down(tmp_path: Path) -> None:
@@ -146,14 +128,14 @@ def test_an_event_of_many_vms_is_one_message_and_explains_what_it_takes_down(tmp
         eventually(lambda: query(here.prometheus, ready), within=60)
         assert not query(here.prometheus, 'ALERTS{alertstate="firing"}')
 
-        shared = event(SHARED, "Redeploy", "Scheduled", NAMES)
+        shared = event(FREEZE_ID, "Redeploy", "Scheduled", NAMES)
         here.announce(1, shared)
-        named = eventually(lambda: here.announced("/chat", SHARED, NAMES), within=60)
-        assert [alert["labels"]["alertname"] for alert in named] == ["ScheduledEventPending"] * 6
+        named = eventually(lambda: here.announced("/chat", FREEZE_ID, NAMES), within=60)
+        assert [alert["labels"]["alertname"] for alert in named] == [PENDING] * 6
         assert named[0]["annotations"]["summary"].startswith("Redeploy of vm_0 scheduled, not before ")
 
-        here.announce(2, shared, event(REBOOT, "Reboot", "Started", NAMES[:1]))
-        eventually(lambda: here.messages("/chat", event_id=REBOOT))
+        here.announce(2, shared, event(REBOOT_ID, "Reboot", "Started", NAMES[:1]))
+        eventually(lambda: here.messages("/chat", event_id=REBOOT_ID))
         for name in NAMES[:2]:
             here.processes[name].kill()
         eventually(lambda: here.messages("/pager", alertname="NodeDown", instance="vm_1"))
@@ -169,3 +151,135 @@ def test_an_event_of_many_vms_is_one_message_and_explains_what_it_takes_down(tmp
         assert len(query(here.prometheus, "azure_scheduled_events:event")) == 3
         assert here.unwell_rules() == []
         assert "error" not in json.dumps([one["alerts"] for one in here.messages()])
+
+
+@contextlib.contextmanager
+def for_each_event(folder: Path, receiver: Receiver | None = None) -> Iterator[str]:
+    """Run an Alertmanager that sends one message for each event; yield its URL."""
+    folder.mkdir()
+    hooks = [{"url": f"http://{receiver.authority}/"}] if receiver else []
+    route = {"receiver": "hook", "group_by": ["event_id"], "group_wait": "2s", "group_interval": "1s"}
+    configuration = {"route": route, "receivers": [{"name": "hook", "webhook_configs": hooks}]}
+    (folder / "alertmanager.yml").write_text(json.dumps(configuration))
+    with alertmanager(folder / "data", folder / "alertmanager.yml") as url:
+        yield url
+
+
+@contextlib.contextmanager
+def posting(imds: str, folder: Path, name: str, port: int, url: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run an exporter that posts to an Alertmanager, and wait until it has a document."""
+    file = folder / f"{name}.yml"
+    file.write_text(f"alertmanager: {{urls: ['{url}']}}")
+    flags = "--instance.name", name, "--config.file", str(file)
+    with exporter(imds, folder / name, port, *flags) as process:
+        eventually(lambda: get(f"http://127.0.0.1:{port}/-/ready"))
+        yield process
+
+
+def updated(url: str) -> str:
+    """Return when the first VM's alert was posted last."""
+    found = json.loads(get(f"{url}/api/v2/alerts"))
+    return next(str(one["updatedAt"]) for one in found if one["labels"]["instance_name"] == TRIO[0])
+
+
+def test_three_vms_are_one_message_also_across_a_kill(tmp_path: Path) -> None:
+    """It arrives within 5 s of the document; a kill repeats nothing, and an end that it hides is told."""
+    simulator = Simulator(requests_per_second=0, idle=True)
+    with contextlib.ExitStack() as stack:
+        receiver = stack.enter_context(http_receiver())
+        url = stack.enter_context(for_each_event(tmp_path / "am", receiver))
+        imds = stack.enter_context(SimulatorServer(simulator)).url
+        ports = {name: free_port() for name in TRIO}
+        show(simulator, 1)
+        processes = {
+            name: stack.enter_context(posting(imds, tmp_path, name, port, url))
+            for name, port in ports.items()
+        }
+
+        def states(at: int) -> set[tuple[str, str, str]]:
+            """Return the alerts of a message, each with its VM, name and status."""
+            return {
+                (one["labels"]["instance_name"], one["labels"]["alertname"], one["status"])
+                for one in receiver.requests[at].json["alerts"]
+            }
+
+        def all_are(name: str, status: str) -> set[tuple[str, str, str]]:
+            return {(vm, name, status) for vm in TRIO}
+
+        begun = time.monotonic()
+        show(simulator, 2, event(REBOOT_ID, "Reboot", "Scheduled", TRIO))
+        eventually(lambda: receiver.requests)
+        assert receiver.requests[0].at - begun < 5
+        assert states(0) == all_are(PENDING, "firing")
+
+        show(simulator, 3, event(REBOOT_ID, "Reboot", "Started", TRIO))
+        eventually(lambda: states(-1) >= all_are(STARTED, "firing"))
+        known, before = len(receiver.requests), updated(url)
+        processes["vm_0"].kill()
+        processes["vm_0"].wait()
+        again = stack.enter_context(posting(imds, tmp_path, "vm_0", ports["vm_0"], url))
+        eventually(lambda: updated(url) > before)
+
+        again.kill()
+        again.wait()
+        show(simulator, 4)
+        stack.enter_context(posting(imds, tmp_path, "vm_0", ports["vm_0"], url))
+        eventually(lambda: receiver.requests[-1].json["status"] == "resolved")
+        assert json.loads(get(f"{url}/api/v2/alerts")) == []
+        since = [states(number) for number in range(known, len(receiver.requests))]
+        assert set.union(*since) >= all_are(STARTED, "resolved")
+        # Since the first kill each message is about an end.
+        assert all("resolved" in {status for *_, status in found} for found in since)
+
+
+def alerts(url: str) -> list[tuple[dict[str, str], dict[str, str]]]:
+    """Return labels and annotations of the alerts that are posted, without what belongs to a target."""
+    shown = [
+        ({k: v for k, v in one["labels"].items() if k not in ("job", "instance")}, one["annotations"])
+        for one in json.loads(get(f"{url}/api/v2/alerts"))
+        if one["labels"]["alertname"] in (PENDING, STARTED)
+    ]
+    return sorted(shown, key=lambda one: (one[0]["event_id"], one[0]["alertname"]))
+
+
+KINDS: Sequence[tuple[str, str, bool]] = (
+    ("Reboot", "Scheduled", True),
+    ("Preempt", "Scheduled", True),
+    ("Terminate", "Scheduled", False),
+    ("Freeze", "Scheduled", True),
+    ("Preempt", "Advisory", True),
+    ("Freeze", "Advisory", True),
+    ("SpotRebalanceRecommendation", "Started", True),
+    ("Redeploy", "Started", True),
+)
+
+
+def test_alerts_are_those_of_prometheus_with_the_shipped_rules(tmp_path: Path) -> None:
+    """For the same events both ways give the same names, labels but for those of targets, and texts."""
+    simulator = Simulator(requests_per_second=0, idle=True)
+    events = [
+        event(f"{number}{REBOOT_ID[1:]}", kind, status, TRIO, timed=timed)
+        for number, (kind, status, timed) in enumerate(KINDS)
+    ]
+    with contextlib.ExitStack() as stack:
+        own, theirs = (stack.enter_context(for_each_event(tmp_path / name)) for name in ("own", "theirs"))
+        imds = stack.enter_context(SimulatorServer(simulator)).url
+        port = free_port()
+        show(simulator, 1)
+        stack.enter_context(posting(imds, tmp_path, "vm_0", port, own))
+        stack.enter_context(prometheus(tmp_path, {"vm_0": port}, alertmanager=theirs))
+        show(simulator, 2, *events)
+
+        def agree() -> bool:
+            assert alerts(own) == alerts(theirs)
+            return len(alerts(own)) == len(KINDS)
+
+        eventually(agree)
+        begun = [one | {"EventStatus": "Started", "NotBefore": ""} for one in events[:4]]
+        show(simulator, 3, *begun, *events[4:])
+
+        def started() -> list[str]:
+            return [labels["event_type"] for labels, _ in alerts(own) if labels["alertname"] == STARTED]
+
+        eventually(lambda: len(started()) == 5)
+        eventually(agree, within=90)
