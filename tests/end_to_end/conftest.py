@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.hooking import Bench, bench
+from tests.end_to_end.vm import Vm, one_vm
 
 
 @pytest.fixture
-def setting(tmp_path: Path) -> Iterator[Bench]:
-    with bench(tmp_path) as made:
+def vm(tmp_path: Path) -> Iterator[Vm]:
+    with one_vm(tmp_path) as made:
         made.configure()
         yield made

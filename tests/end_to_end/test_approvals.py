@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from exporter.simulator import Simulator, SimulatorServer
-from tests.end_to_end.hooking import Bench
 from tests.end_to_end.program import eventually, get, metric
 from tests.end_to_end.test_approve import HALL, plan, scenario
-from tests.end_to_end.test_traces import environment
+from tests.end_to_end.test_otlp import environment
+from tests.end_to_end.vm import Vm
 from tests.notifications.receivers import Receiver, http_receiver
 from tests.otlp.receiver import spans
 
@@ -18,7 +18,7 @@ SHORT = {"name": "short", "match": {"event_types": ["Freeze"], "max_duration": "
 APPROVAL = {"mode": "on", "rules": [SHORT], "failover_after": f"{FAILOVER:g}s"}
 
 
-def event(vm: Bench, event_id: str) -> Any:
+def event(vm: Vm, event_id: str) -> Any:
     """Return an event as the API of a VM has it; one that is not known is to be waited for."""
     answer = json.loads(get(f"{vm.url}/api/v1/events"))
     found = [one for one in (*answer["current"], *answer["past"]) if event_id in one["ids"]]
@@ -26,7 +26,7 @@ def event(vm: Bench, event_id: str) -> Any:
     return found[0]
 
 
-def names(vm: Bench, event_id: str) -> list[str]:
+def names(vm: Vm, event_id: str) -> list[str]:
     return [record["transition"] for record in event(vm, event_id)["transitions"]]
 
 
@@ -40,7 +40,7 @@ def test_three_vms_of_a_group(tmp_path: Path) -> None:
     """The first in Resources approves; once it is dead the second does, in its turn; the third never."""
     group = Simulator(vm_name=HALL[0], instances=len(HALL), requests_per_second=0)
     with SimulatorServer(group) as imds, http_receiver() as chat:
-        first, second, third = (Bench(tmp_path / name, imds, vm=name) for name in HALL)
+        first, second, third = (Vm(tmp_path / name, imds, name=name) for name in HALL)
         third.configure(approval=APPROVAL)
         for vm in (first, second):
             chats = [{"name": "chat", "webhook": f"http://{chat.authority}/"}]
@@ -80,7 +80,7 @@ def test_three_vms_of_a_group(tmp_path: Path) -> None:
     assert by["web_1"].trace_id == two.replace("-", "").lower()
 
 
-def approvals(vm: Bench) -> tuple[float, float]:
+def approvals(vm: Vm) -> tuple[float, float]:
     """Return how many approvals a VM's metrics count, as transitions and as attempts that succeeded."""
     return (
         metric(vm.url, "transitions_total", event_type="Freeze", transition="approved"),

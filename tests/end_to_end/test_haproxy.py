@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.end_to_end.hooking import Bench, event
 from tests.end_to_end.program import eventually, free_port, get
+from tests.end_to_end.vm import Vm, event
 from tests.notifications.receivers import Receiver, http_receiver
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "haproxy"
@@ -25,9 +25,9 @@ EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "haproxy"
 class Balancer:
     """HAProxy by the example with addresses of loopback; ``stats`` is the port of its stats socket."""
 
-    def __init__(self, setting: Bench, application: Receiver) -> None:
-        self.file = setting.folder / "haproxy.cfg"
-        self.socket = setting.folder / "haproxy.sock"
+    def __init__(self, vm: Vm, application: Receiver) -> None:
+        self.file = vm.folder / "haproxy.cfg"
+        self.socket = vm.folder / "haproxy.sock"
         self.port, self.stats = free_port(), free_port()
         text = (EXAMPLE / "haproxy.cfg").read_text()
         for theirs, ours in (
@@ -36,7 +36,7 @@ class Balancer:
                 f"stats socket {self.socket} level admin\n    stats socket ipv4@127.0.0.1:{self.stats}",
             ),
             ("bind :80", f"bind 127.0.0.1:{self.port}"),
-            ("port 9843 inter 1s", f"port {setting.port} inter 1s"),
+            ("port 9843 inter 1s", f"port {vm.port} inter 1s"),
             ("10.0.0.11:8080", application.authority),
             ("    server vm-2 10.0.0.12:8080\n", ""),
             ("server vm-1", "server vm"),
@@ -85,43 +85,43 @@ def in_minutes(minutes: float) -> str:
     return format_datetime(datetime.now(UTC) + timedelta(minutes=minutes), usegmt=True)
 
 
-def test_the_example(setting: Bench, application: Receiver) -> None:
+def test_the_example(vm: Vm, application: Receiver) -> None:
     """Its check takes the VM out and puts it back; while no VM is left, the one that is out serves."""
-    balancer = Balancer(setting, application)
-    with setting.running(), balancer.running():
+    balancer = Balancer(vm, application)
+    with vm.running(), balancer.running():
         eventually(lambda: balancer.sees("UP", "L7OK"))
-        setting.tell(event(NotBefore=in_minutes(4)))
+        vm.tell(event(NotBefore=in_minutes(4)))
         eventually(lambda: balancer.sees("DOWN", "L7STS"))
         eventually(lambda: get(f"http://127.0.0.1:{balancer.port}/") == "{}")
-        setting.tell()
+        vm.tell()
         eventually(lambda: balancer.sees("UP", "L7OK"))
 
 
-def test_the_example_of_a_hook(setting: Bench, application: Receiver) -> None:
+def test_the_example_of_a_hook(vm: Vm, application: Receiver) -> None:
     """The hook drains the server from the announcement on, until the last event is gone."""
-    balancer = Balancer(setting, application)
+    balancer = Balancer(vm, application)
     balancer.file.write_text(balancer.file.read_text().replace("option httpchk", "#"))
     settings = yaml.safe_load((EXAMPLE / "exporter.yml").read_text())
     (hook,) = settings["hooks"]
     assert hook["command"][0] == "python3"
     program = [sys.executable, str(EXAMPLE / "set_server.py")]
-    hook["command"] = [*program, setting.url, f"127.0.0.1:{balancer.stats}", "app/vm"]
-    setting.configure(hook, in_service=settings["in_service"])
+    hook["command"] = [*program, vm.url, f"127.0.0.1:{balancer.stats}", "app/vm"]
+    vm.configure(hook, in_service=settings["in_service"])
     far, gone = {"NotBefore": in_minutes(600)}, ("a", "b")
-    with setting.running(), balancer.running():
+    with vm.running(), balancer.running():
         eventually(lambda: balancer.server()["status"].startswith("UP"))
-        setting.tell(*(event(name, **far) for name in gone))
+        vm.tell(*(event(name, **far) for name in gone))
         eventually(lambda: balancer.server()["status"] == "DRAIN")
-        setting.tell(event("b", **far))
-        eventually(lambda: setting.count("haproxy", "succeeded") == 3)
+        vm.tell(event("b", **far))
+        eventually(lambda: vm.count("haproxy", "succeeded") == 3)
         assert balancer.server()["status"] == "DRAIN"
-        setting.tell()
+        vm.tell()
         eventually(lambda: balancer.server()["status"].startswith("UP"))
         # A hook that is killed runs again.
-        eventually(lambda: setting.count("haproxy", "succeeded") == 4)
+        eventually(lambda: vm.count("haproxy", "succeeded") == 4)
         hook["command"][-1] = "app/nonsense"
-        setting.configure(hook, in_service=settings["in_service"])
-    with setting.running(), balancer.running():
-        setting.tell(event("c", **far))
-        eventually(lambda: setting.count("haproxy", "failed") == 1)
-    assert "HAProxy says: No such server." in [line["line"] for line in setting.log("hook output")]
+        vm.configure(hook, in_service=settings["in_service"])
+    with vm.running(), balancer.running():
+        vm.tell(event("c", **far))
+        eventually(lambda: vm.count("haproxy", "failed") == 1)
+    assert "HAProxy says: No such server." in [line["line"] for line in vm.log("hook output")]

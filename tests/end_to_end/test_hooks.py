@@ -6,8 +6,8 @@ import os
 import signal
 from typing import Any
 
-from tests.end_to_end.hooking import EVENT, NAME, Bench, event, hook, stop
 from tests.end_to_end.program import eventually, get
+from tests.end_to_end.vm import EVENT, NAME, Vm, event, hook, stop
 
 TRACE = EVENT.replace("-", "").lower()
 NOTE = 'echo "$1 $EVENT_TRANSITION $EVENT_ATTEMPT" >>"$HERE/notes"'
@@ -15,22 +15,22 @@ TELL_ALL = 'env -0 >"$HERE/env"; cat >"$HERE/stdin"; ' + NOTE
 HANG = 'trap "" TERM; echo "$EVENT_ID $1 hangs" >>"$HERE/notes"; sleep 600 & wait; wait'
 
 
-def told(setting: Bench) -> tuple[dict[str, str], Any]:
-    pairs = (setting.folder / "env").read_text().rstrip("\0").split("\0")
-    return dict(pair.split("=", 1) for pair in pairs), json.loads((setting.folder / "stdin").read_text())
+def told(vm: Vm) -> tuple[dict[str, str], Any]:
+    pairs = (vm.folder / "env").read_text().rstrip("\0").split("\0")
+    return dict(pair.split("=", 1) for pair in pairs), json.loads((vm.folder / "stdin").read_text())
 
 
-def test_what_a_hook_is_told(setting: Bench) -> None:
+def test_what_a_hook_is_told(vm: Vm) -> None:
     """The API's EVENT on standard input and in variables, a trace, no secret, and nothing of systemd's."""
     target = {"name": "a", "webhook": "http://127.0.0.1:9", "headers": {"Authorization": "${TOKEN}"}}
-    setting.configure(hook("note", TELL_ALL), notifications={"targets": [target]})
+    vm.configure(hook("note", TELL_ALL), notifications={"targets": [target]})
     withheld = {"NOTIFY_SOCKET": "/nonexistent", "WATCHDOG_USEC": "60000000", "WATCHDOG_PID": "1"}
     withheld["TOKEN"] = "canary"
-    with setting.running(**withheld):
-        setting.tell(event(Description="a\0 lone \ud83d line\n", DurationInSeconds=-1))
-        eventually(setting.notes)
-        (shown,) = json.loads(get(f"{setting.url}/api/v1/events"))["current"]
-    variables, read = told(setting)
+    with vm.running(**withheld):
+        vm.tell(event(Description="a\0 lone \ud83d line\n", DurationInSeconds=-1))
+        eventually(vm.notes)
+        (shown,) = json.loads(get(f"{vm.url}/api/v1/events"))["current"]
+    variables, read = told(vm)
     assert not withheld.keys() & variables.keys()
     extra = {"transition": "scheduled", "at": shown["first_seen"], "instance": NAME, "attempt": 1}
     assert read == shown | extra
@@ -54,56 +54,56 @@ def test_what_a_hook_is_told(setting: Bench) -> None:
     assert len(span) == 16
 
 
-def test_a_stop_waits_for_no_hook(setting: Bench) -> None:
+def test_a_stop_waits_for_no_hook(vm: Vm) -> None:
     """A hook that ignores SIGTERM is killed with all it started, within the 10 s, and runs again later."""
-    setting.configure(hook("hangs", HANG), hook("next", NOTE))
-    with setting.running() as process:
-        setting.tell(event("a"), event("b"))
-        eventually(lambda: len(setting.notes()) == 2)
+    vm.configure(hook("hangs", HANG), hook("next", NOTE))
+    with vm.running() as process:
+        vm.tell(event("a"), event("b"))
+        eventually(lambda: len(vm.notes()) == 2)
         stop(process)
-        eventually(lambda: setting.left() == [])
-    setting.configure(hook("hangs", NOTE), hook("next", NOTE))
-    with setting.running():
-        eventually(lambda: setting.count("next", "succeeded") == 2)
-    again = sorted(setting.notes()[2:])
+        eventually(lambda: vm.left() == [])
+    vm.configure(hook("hangs", NOTE), hook("next", NOTE))
+    with vm.running():
+        eventually(lambda: vm.count("next", "succeeded") == 2)
+    again = sorted(vm.notes()[2:])
     assert again == ["hangs scheduled 2", "hangs scheduled 2", "next scheduled 1", "next scheduled 1"]
-    lines = setting.log("hook interrupted; it runs again after the next start")
+    lines = vm.log("hook interrupted; it runs again after the next start")
     assert [line["level"] for line in lines] == ["warning", "warning"]
 
 
-def test_an_exporter_that_is_killed(setting: Bench) -> None:
+def test_an_exporter_that_is_killed(vm: Vm) -> None:
     """The next one ends what the hook of the killed one still does before the hook runs again."""
     note = 'echo "begin $EVENT_ATTEMPT" >> "$HERE/notes"'
-    setting.configure(hook("drain", f'{note}; [ "$EVENT_ATTEMPT" != 1 ] || {{ sleep 600 & sleep 600; }}'))
-    with setting.running() as process:
-        setting.tell(event())
-        eventually(lambda: setting.notes() == ["begin 1"])
-        state = setting.folder / "state"
+    vm.configure(hook("drain", f'{note}; [ "$EVENT_ATTEMPT" != 1 ] || {{ sleep 600 & sleep 600; }}'))
+    with vm.running() as process:
+        vm.tell(event())
+        eventually(lambda: vm.notes() == ["begin 1"])
+        state = vm.folder / "state"
         eventually(lambda: any(b'"process":' in file.read_bytes() for file in state.iterdir()))
         process.kill()
         process.wait()
-    assert len(setting.left()) == 3
-    with setting.running():
-        eventually(lambda: setting.count("drain", "succeeded") == 1)
-        assert (setting.notes(), setting.left()) == (["begin 1", "begin 2"], [])
-    (told,) = setting.log("hook of an exporter that was killed has been ended")
+    assert len(vm.left()) == 3
+    with vm.running():
+        eventually(lambda: vm.count("drain", "succeeded") == 1)
+        assert (vm.notes(), vm.left()) == (["begin 1", "begin 2"], [])
+    (told,) = vm.log("hook of an exporter that was killed has been ended")
     assert told["hook"] == "drain"
 
 
-def test_a_service_manager_ends_hooks_too(setting: Bench) -> None:
+def test_a_service_manager_ends_hooks_too(vm: Vm) -> None:
     """A stop that sends SIGTERM to all processes at once, as systemd's does: what that ended runs again."""
-    setting.configure(hook("hangs", NOTE + '; [ "$EVENT_ATTEMPT" = 2 ] || sleep 600'))
-    with setting.running() as process:
-        setting.tell(event("a"), event("b"))
-        eventually(lambda: len(setting.notes()) == 2)
+    vm.configure(hook("hangs", NOTE + '; [ "$EVENT_ATTEMPT" = 2 ] || sleep 600'))
+    with vm.running() as process:
+        vm.tell(event("a"), event("b"))
+        eventually(lambda: len(vm.notes()) == 2)
         # However busy the machine is, the exporter finds both together.
         process.send_signal(signal.SIGSTOP)
-        for pid in setting.left():
+        for pid in vm.left():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGCONT)
         stop(process)
-    with setting.running():
-        eventually(lambda: setting.count("hangs", "succeeded") == 2)
-    assert setting.notes()[2:] == ["hangs scheduled 2", "hangs scheduled 2"]
+    with vm.running():
+        eventually(lambda: vm.count("hangs", "succeeded") == 2)
+    assert vm.notes()[2:] == ["hangs scheduled 2", "hangs scheduled 2"]

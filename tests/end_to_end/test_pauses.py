@@ -6,8 +6,8 @@ import subprocess
 import time
 from collections.abc import Callable
 
-from tests.end_to_end.hooking import EVENT, Bench, event
 from tests.end_to_end.program import eventually, get, metric
+from tests.end_to_end.vm import EVENT, Vm, event
 
 # Of a pause, up to the second between two polls is not seen.
 PAUSE = 2.2
@@ -26,17 +26,15 @@ def pause_until(process: "subprocess.Popen[bytes]", noticed: Callable[[], bool])
     eventually(paused)
 
 
-def test_a_pause(setting: Bench) -> None:
+def test_a_pause(vm: Vm) -> None:
     """It is counted with its seconds; during an event, under its type, in the API, and in the log."""
-    with setting.running() as process:
-        pause_until(process, lambda: metric(setting.url, "unannounced_pauses_total") >= 1)
-        eventually(lambda: metric(setting.url, "unannounced_pause_seconds_total") >= 1)
-        setting.tell(event(EventType="Freeze", DurationInSeconds=5, **STARTED))
-        pause_until(
-            process, lambda: metric(setting.url, "observed_pause_seconds_count", event_type="Freeze") >= 1
-        )
-        (current,) = json.loads(get(f"{setting.url}/api/v1/events"))["current"]
+    with vm.running() as process:
+        pause_until(process, lambda: metric(vm.url, "unannounced_pauses_total") >= 1)
+        eventually(lambda: metric(vm.url, "unannounced_pause_seconds_total") >= 1)
+        vm.tell(event(EventType="Freeze", DurationInSeconds=5, **STARTED))
+        pause_until(process, lambda: metric(vm.url, "observed_pause_seconds_count", event_type="Freeze") >= 1)
+        (current,) = json.loads(get(f"{vm.url}/api/v1/events"))["current"]
         assert current["paused_seconds"] >= 1
-        told = eventually(lambda: [line for line in setting.log("pause") if line["event_ids"]])
+        told = eventually(lambda: [line for line in vm.log("pause") if line["event_ids"]])
     assert told[0]["event_ids"] == [EVENT]
     assert told[0]["announced_seconds"] == [5]

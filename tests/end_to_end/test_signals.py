@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from exporter.simulator import Simulator, SimulatorServer
-from tests.end_to_end.hooking import Bench
 from tests.end_to_end.program import eventually, exporter, free_port, get, metric
+from tests.end_to_end.vm import Vm
 
 LOADED = "configuration reloaded"
 REFUSED = "reload failed"
@@ -78,14 +78,14 @@ def test_a_stop_during_the_start(tmp_path: Path, number: signal.Signals, moment:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signals_that_another_thread_took(setting: Bench, number: signal.Signals) -> None:
+def test_signals_that_another_thread_took(vm: Vm, number: signal.Signals) -> None:
     """A reload is done, and a stop ends it within 10 s, although nothing wakes the main thread."""
     # The main thread wakes up twice within the watchdog's time, which is otherwise every 5 s.
-    with setting.running(WATCHDOG_USEC="1000000") as process:
+    with vm.running(WATCHDOG_USEC="1000000") as process:
         if number == signal.SIGTERM:
-            setting.configure(nonsense=1)
+            vm.configure(nonsense=1)
             send(process, signal.SIGHUP)
-            eventually(lambda: metric(setting.url, "config_last_reload_successful") == 0)
+            eventually(lambda: metric(vm.url, "config_last_reload_successful") == 0)
         send(process, number)
         assert process.wait(30) == 0
 

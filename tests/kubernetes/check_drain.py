@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from scripts.renderings import CHART
-from tests.end_to_end.hooking import EVENT, bench, event
 from tests.end_to_end.program import eventually, get, resident
+from tests.end_to_end.vm import EVENT, event, one_vm
 from tests.kubernetes.cluster import Cluster, cluster
 from tests.kubernetes.rig import NAMESPACE, PODS, Kubelet, Rig
 from tests.kubernetes.test_selector import INVALID, VALID
@@ -45,7 +45,7 @@ def kubernetes() -> Iterator[Cluster]:
 @pytest.fixture
 def rig(kubernetes: Cluster, tmp_path: Path) -> Iterator[Rig]:
     """Return a Node with a pod of a DaemonSet and a mirror pod, and an exporter for it."""
-    with bench(tmp_path) as found:
+    with one_vm(tmp_path) as found:
         rig = Rig(kubernetes, found, f"node-{next(NUMBERS)}")
         rig.pod("mirror", annotations={"kubernetes.io/config.mirror": "it"})
         yield rig
@@ -88,12 +88,12 @@ def test_an_event_from_beginning_to_end(rig: Rig) -> None:
         eventually(lambda: rig.condition("Drained")["status"] == "True")
         assert rig.condition("Drained")["message"] == planned["message"]
         assert rig.condition("DrainInProgress")["status"] == "False"
-        eventually(lambda: rig.bench.log("approved"))
-        rig.bench.tell(event(status="Started", NotBefore=""))
+        eventually(lambda: rig.vm.log("approved"))
+        rig.vm.tell(event(status="Started", NotBefore=""))
         eventually(lambda: rig.condition("MaintenanceInProgress")["status"] == "True")
         assert rig.condition("MaintenancePlanned")["status"] == "False"
         assert rig.is_cordoned
-        rig.bench.tell()
+        rig.vm.tell()
         eventually(lambda: not rig.is_cordoned)
         assert excluded not in rig.node["metadata"].get("labels", {})
         for kind in ("MaintenanceInProgress", "Drained"):
@@ -107,7 +107,7 @@ def test_an_event_from_beginning_to_end(rig: Rig) -> None:
         wanted = {f"ScheduledEvent{name}" for name in ("Scheduled", "Approved", "Started", "Completed")}
         eventually(lambda: reasons() == wanted)
         assert resident(process.pid, "VmHWM") < 160
-    assert not rig.bench.log("degraded")
+    assert not rig.vm.log("degraded")
 
 
 def test_a_server_that_refuses_and_then_hangs(rig: Rig) -> None:
@@ -118,9 +118,7 @@ def test_a_server_that_refuses_and_then_hangs(rig: Rig) -> None:
         rig.proxy.refuse()
         not_before = rig.announce(60)
         time.sleep(25)
-        eventually(
-            lambda: "kubernetes_failing: get nodes: " in get(f"{rig.bench.url}/api/v1/status"), within=6
-        )
+        eventually(lambda: "kubernetes_failing: get nodes: " in get(f"{rig.vm.url}/api/v1/status"), within=6)
         rig.proxy.hangs = True
         rig.proxy.open()
         time.sleep(10)
@@ -128,7 +126,7 @@ def test_a_server_that_refuses_and_then_hangs(rig: Rig) -> None:
         eventually(lambda: "web" not in rig.pods, within=15)
         assert datetime.now(UTC) < not_before
         rig.drained()
-        eventually(lambda: "kubernetes_failing" not in get(f"{rig.bench.url}/api/v1/status"), within=10)
+        eventually(lambda: "kubernetes_failing" not in get(f"{rig.vm.url}/api/v1/status"), within=10)
 
 
 def test_what_is_left_at_not_before(rig: Rig) -> None:
@@ -144,10 +142,10 @@ def test_what_is_left_at_not_before(rig: Rig) -> None:
         stuck = rig.cluster.get(f"{PODS}/stuck-{rig.name}")["metadata"]["deletionTimestamp"]
         assert datetime.fromisoformat(stuck) < not_before
         rig.until(not_before, -1.2)
-        assert rig.bench.count(DRAIN, "failed") == 0
+        assert rig.vm.count(DRAIN, "failed") == 0
         rig.drained("failed", within=4)
         assert not_before - timedelta(seconds=15) < datetime.now(UTC) < not_before + timedelta(seconds=3)
-        (ended,) = rig.bench.log("drain ended")
+        (ended,) = rig.vm.log("drain ended")
         assert "2 pods are left: monitoring/guarded" in ended["reason"]
         assert "disruption budget" in ended["reason"]
         assert f"monitoring/stuck-{rig.name} (terminating)" in ended["reason"]
@@ -157,7 +155,7 @@ def test_what_is_left_at_not_before(rig: Rig) -> None:
         asked = rig.evictions()
         assert len(asked) > 4
         assert max(asked) < not_before
-        assert not rig.bench.log("approved")
+        assert not rig.vm.log("approved")
     rig.cluster.ask("PATCH", f"{PODS}/stuck-{rig.name}", {"metadata": {"finalizers": None}})
 
 
@@ -170,7 +168,7 @@ def test_pods_without_a_controller_that_stay(rig: Rig) -> None:
         rig.announce(30)
         rig.drained()
         assert rig.pods == {"exporter", "mirror", "bare"}
-        (named,) = rig.bench.log("pods without a controller are not evicted")
+        (named,) = rig.vm.log("pods without a controller are not evicted")
         assert named["pods"] == f"monitoring/bare-{rig.name}"
 
 
@@ -198,7 +196,7 @@ def test_an_administrator_who_cordons(rig: Rig, when: str) -> None:
         if when == "during":
             rig.patch(spec={"unschedulable": None})
             rig.patch(spec={"unschedulable": True})
-        rig.bench.tell()
+        rig.vm.tell()
         eventually(lambda: not rig.has_taint)
         assert rig.node["spec"]["unschedulable"]
         assert rig.node["metadata"].get("annotations", {}).keys() == set()
@@ -213,7 +211,7 @@ def test_kills(rig: Rig, loses: bool) -> None:
 
     def killed() -> None:
         if loses:
-            shutil.rmtree(rig.bench.folder / "state")
+            shutil.rmtree(rig.vm.folder / "state")
 
     with rig.running():
         rig.announce(100)
@@ -229,7 +227,7 @@ def test_kills(rig: Rig, loses: bool) -> None:
         rig.drained()
         assert rig.pods == {"exporter", "mirror"}
     killed()
-    rig.bench.say()
+    rig.vm.say()
     with rig.running():
         eventually(lambda: not rig.is_cordoned)
         eventually(lambda: rig.condition("MaintenancePlanned")["status"] == "False")
@@ -239,9 +237,9 @@ def test_two_exporters_at_once(rig: Rig, tmp_path_factory: pytest.TempPathFactor
     """As in a rollout with a surge: both do the same, and nothing is reported twice."""
     for number in range(20):
         rig.controlled(f"web-{number}")
-    with bench(tmp_path_factory.mktemp("second")) as second:
+    with one_vm(tmp_path_factory.mktemp("second")) as second:
         twin = object.__new__(Rig)
-        twin.__dict__.update(rig.__dict__ | {"bench": second})
+        twin.__dict__.update(rig.__dict__ | {"vm": second})
         twin.proxy = type(rig.proxy)(rig.cluster.port)
         twin.configure()
         with rig.running(), twin.running():
@@ -250,8 +248,8 @@ def test_two_exporters_at_once(rig: Rig, tmp_path_factory: pytest.TempPathFactor
             rig.drained()
             twin.drained()
             assert rig.is_cordoned
-            rig.bench.tell()
-            twin.bench.tell()
+            rig.vm.tell()
+            twin.vm.tell()
             eventually(lambda: not rig.is_cordoned)
     told = rig.cluster.get(f"/api/v1/namespaces/{NAMESPACE}/events")["items"]
     evicted = [one for one in told if one["source"]["host"] == rig.name]
@@ -269,7 +267,7 @@ def test_what_is_forbidden(rig: Rig) -> None:
         eventually(lambda: rig.is_cordoned)
 
         def problems() -> str:
-            return get(f"{rig.bench.url}/api/v1/status")
+            return get(f"{rig.vm.url}/api/v1/status")
 
         for call in ("patch nodes/status", "list pods"):
             problem = f"kubernetes_failing: {call}: status 403: forbidden"
@@ -277,7 +275,7 @@ def test_what_is_forbidden(rig: Rig) -> None:
         rig.until(not_before)
         rig.drained("failed", within=5)
         rig.cluster.ask("PATCH", role, {"rules": rules})
-        rig.bench.tell()
+        rig.vm.tell()
         eventually(lambda: not rig.is_cordoned)
         eventually(lambda: "kubernetes_failing" not in problems(), within=10)
 
@@ -288,8 +286,8 @@ def test_a_dry_run(rig: Rig) -> None:
     rig.controlled("web")
     with rig.running():
         rig.announce(60)
-        eventually(lambda: 'pod_evictions_total{outcome="dry_run"} 1.0' in get(f"{rig.bench.url}/metrics"))
-        assert rig.bench.log("dry run: node would be changed")
+        eventually(lambda: 'pod_evictions_total{outcome="dry_run"} 1.0' in get(f"{rig.vm.url}/metrics"))
+        assert rig.vm.log("dry run: node would be changed")
         assert (rig.is_cordoned, rig.evictions(), "web" in rig.pods) == (False, [], True)
 
 
@@ -330,7 +328,7 @@ def test_marks_that_are_no_longer_wanted(rig: Rig) -> None:
     token = (rig.account / "token").read_text()
     try:
         settings = {"node": rig.name, "service_account": str(rig.account), "conditions": False}
-        rig.bench.configure(kubernetes=settings)
+        rig.vm.configure(kubernetes=settings)
         with rig.running():
             # The API server takes a moment to see the new policy.
             eventually(lambda: not rig.is_cordoned, within=60)

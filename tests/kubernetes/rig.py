@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
 
-from tests.end_to_end.hooking import Bench, event
 from tests.end_to_end.program import eventually, free_port
+from tests.end_to_end.vm import Vm, event
 from tests.kubernetes.cluster import Cluster
 
 NAMESPACE = "monitoring"
@@ -98,15 +98,15 @@ def _copy(proxy: Proxy, source: socket.socket, target: socket.socket) -> None:
 
 
 class Rig:
-    def __init__(self, cluster: Cluster, bench: Bench, node: str) -> None:
+    def __init__(self, cluster: Cluster, vm: Vm, node: str) -> None:
         self.cluster = cluster
-        self.bench = bench
+        self.vm = vm
         self.name = node
         self.proxy = Proxy(cluster.port)
         labels = {"kubernetes.io/hostname": node}
         cluster.create("/api/v1/nodes", "Node", {"metadata": {"name": node, "labels": labels}})
         self.pod("exporter", account=ACCOUNT, ownerReferences=[owner("DaemonSet")])
-        self.account = bench.folder / "account"
+        self.account = vm.folder / "account"
         self.account.mkdir()
         shutil.copy(cluster.ca, self.account / "ca.crt")
         pod = cluster.get(f"{PODS}/exporter-{node}")
@@ -120,14 +120,14 @@ class Rig:
             "drain": {"enabled": True, **drain},
         }
         approval = {"mode": "on", "rules": rules} if rules else {}
-        self.bench.configure(kubernetes=settings, approval=approval)
+        self.vm.configure(kubernetes=settings, approval=approval)
 
     @contextlib.contextmanager
     def running(self) -> Iterator["subprocess.Popen[bytes]"]:
         self.proxy.open()
         reach = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(self.proxy.port)}
         try:
-            with self.bench.running(**reach) as process:
+            with self.vm.running(**reach) as process:
                 yield process
         finally:
             self.proxy.hangs = False
@@ -137,7 +137,7 @@ class Rig:
         """Announce an event so far ahead; return NotBefore, which has whole seconds."""
         not_before = (datetime.now(UTC) + timedelta(seconds=seconds)).replace(microsecond=0)
         text = format_datetime(not_before, usegmt=True)
-        self.bench.tell(event(NotBefore=text, **fields))
+        self.vm.tell(event(NotBefore=text, **fields))
         return not_before
 
     def pod(
@@ -229,7 +229,7 @@ class Rig:
         ]
 
     def drained(self, outcome: str = "succeeded", within: float = 60.0) -> None:
-        eventually(lambda: self.bench.count("kubernetes.drain", outcome) == 1, within=within)
+        eventually(lambda: self.vm.count("kubernetes.drain", outcome) == 1, within=within)
 
     def until(self, at: datetime, more: float = 0.0) -> None:
         time.sleep(max((at - datetime.now(UTC)).total_seconds() + more, 0.0))

@@ -16,8 +16,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from exporter.model.events import trace_id
 from exporter.simulator import Simulator, SimulatorServer
-from tests.end_to_end.hooking import EVENT, NAME, Bench, event
 from tests.end_to_end.program import eventually, free_port, get
+from tests.end_to_end.vm import EVENT, NAME, Vm, event
 
 TOOLS = Path(os.environ.get("TOOLS", ".tools"))
 PREFIX = "azure_scheduled_events_"
@@ -88,20 +88,20 @@ def compare(found: dict[Series, float], shown: dict[Series, float]) -> None:
 
 
 @pytest.fixture
-def vm(tmp_path: Path) -> Iterator[Bench]:
+def vm(tmp_path: Path) -> Iterator[Vm]:
     simulator = Simulator(vm_name=NAME, requests_per_second=0)
     with SimulatorServer(simulator) as imds:
-        found = Bench(tmp_path / "vm", imds)
+        found = Vm(tmp_path / "vm", imds)
         found.configure()
         yield found
 
 
-def started(vm: Bench) -> None:
+def started(vm: Vm) -> None:
     vm.tell(event())
     vm.tell(event(status="Started", NotBefore=""))
 
 
-def test_a_collector(vm: Bench, tmp_path: Path) -> None:
+def test_a_collector(vm: Vm, tmp_path: Path) -> None:
     """Its page has each series, with name, labels and value; its log has the records and the spans."""
     otlp, exposed = free_port(), free_port()
     (tmp_path / "config.yaml").write_text(COLLECTOR.format(otlp=otlp, page=exposed))
@@ -127,7 +127,7 @@ def test_a_collector(vm: Bench, tmp_path: Path) -> None:
     assert "log.record.uid" in text
 
 
-def test_prometheus(vm: Bench, tmp_path: Path) -> None:
+def test_prometheus(vm: Vm, tmp_path: Path) -> None:
     """Its OTLP receiver stores each series of ours, with name, labels, value and exemplar."""
     port = free_port()
     config = tmp_path / "prometheus.yml"
@@ -158,6 +158,6 @@ def stored(url: str) -> dict[Series, float]:
     return {series(one["metric"]["__name__"], one["metric"]): float(one["value"][1]) for one in found}
 
 
-def _matches(found: dict[Series, float], vm: Bench) -> bool:
+def _matches(found: dict[Series, float], vm: Vm) -> bool:
     compare(found, page(get(f"{vm.url}/metrics")))
     return True

@@ -1,4 +1,4 @@
-"""The check of targets at the start: nothing waits for it, and what it finds ends the program."""
+"""What ends the program by itself: what the check of targets finds at the start, and a poll that hangs."""
 
 import json
 import signal
@@ -62,3 +62,19 @@ def test_what_the_check_finds_later_is_a_problem_until_a_reload(tmp_path: Path) 
         file.write_text(TEMPLATES.replace("event.nothing", "event.id"))
         process.send_signal(signal.SIGHUP)
         eventually(lambda: json.loads(get(status))["state"] == "ok")
+
+
+def test_a_poll_that_hangs(tmp_path: Path) -> None:
+    """Where no deadline helps, the process ends with status 1 for its supervisor, with a logged reason."""
+    log, state, file = (tmp_path / name for name in ("log", "state", "exporter.yml"))
+    file.write_text("imds: {timeout: 1s}\ninstance: {name: WestNO_0}\n")
+    # Its main thread looks after the poll twice in that time.
+    environ, flags = {"WATCHDOG_USEC": "1000000", "HELD_POLL_SECONDS": "1"}, ("--config.file", str(file))
+    with exporter(
+        "http://hangs.invalid", state, free_port(), *flags, environ=environ, log=log, module=HELD
+    ) as process:
+        assert process.wait(60) == 1
+    (line,) = (line for line in log.read_text().splitlines() if "level=error" in line)
+    assert "exiting, so that a supervisor can restart the exporter" in line
+    assert "the poll has not ended within 1 s" in line
+    assert "Traceback" not in log.read_text()

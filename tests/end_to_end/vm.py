@@ -1,4 +1,4 @@
-"""The running exporter with hooks, against a simulator whose document the test writes."""
+"""The exporter of a VM as a process, against a simulator whose document the test writes."""
 
 import contextlib
 import json
@@ -30,18 +30,18 @@ def hook(name: str, code: str, *transitions: str, **more: object) -> dict[str, A
     return {"name": name, "match": match, "command": ["/bin/sh", "-c", code, "sh", name], **more}
 
 
-class Bench:
+class Vm:
     """A folder, a VM of a simulator, and an exporter that is started and ended as often as a test wants.
 
     All that hooks start has a mark in its environment, by which it is found and, at the end, killed. Hooks
     find the folder as ``$HERE``.
     """
 
-    def __init__(self, folder: Path, imds: SimulatorServer, mark: str = "", vm: str = NAME) -> None:
+    def __init__(self, folder: Path, imds: SimulatorServer, mark: str = "", name: str = NAME) -> None:
         self.folder = folder
         self.imds = imds
         self.mark = mark
-        self.vm = vm
+        self.name = name
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         folder.mkdir(exist_ok=True)
@@ -58,7 +58,7 @@ class Bench:
         flags = ("--poll.interval", "200ms", "--log.format", "json", *flags)
         flags = ("--config.file", str(self.folder / "exporter.yml"), *flags)
         environ = {MARK: self.mark, "HERE": str(self.folder)} | environ
-        imds, state = self.imds.urls[self.vm], self.folder / "state"
+        imds, state = self.imds.urls[self.name], self.folder / "state"
         with exporter(imds, state, self.port, *flags, environ=environ, log=self.log_file) as process:
             eventually(lambda: get(f"{self.url}/-/ready"))
             yield process
@@ -97,11 +97,11 @@ def _is_of_a_hook(pid: int) -> bool:
 
 
 @contextlib.contextmanager
-def bench(folder: Path) -> Iterator[Bench]:
+def one_vm(folder: Path) -> Iterator[Vm]:
     mark = f"{os.getpid()}-{uuid.uuid4().hex}"
     try:
         with SimulatorServer(Simulator(vm_name=NAME, requests_per_second=0)) as imds:
-            yield Bench(folder, imds, mark)
+            yield Vm(folder, imds, mark)
     finally:
         kill(marked(mark))
 
