@@ -65,7 +65,7 @@ _TESTS = {
     ),
     "config/kubernetes": ("tests/kubernetes",),
     "config/match": ("tests/commands/test_notify_test.py",),
-    "errors": ("tests/hooks/test_refusal.py", "tests/model", "tests/imds", "tests/config"),
+    "errors": ("tests/hooks/test_command.py", "tests/model", "tests/imds", "tests/config"),
     "files": ("tests/test_private.py", "tests/test_secret_files.py", "tests/state"),
     "hooks": ("tests/end_to_end/test_hooks.py",),
     "health": ("tests/test_systemd.py", "tests/web", "tests/notifications"),

@@ -1,17 +1,19 @@
-"""The engine: what is listed when, and how the incarnation counts."""
+"""What is listed when and how the incarnation counts; the service around it, switched on, off and limited."""
 
 import uuid
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.simulator import EventChange, EventPlan, Simulator
+from exporter.errors import ConfigurationError
+from exporter.simulator import EventChange, EventPlan, Scenario, Simulator, load_scenarios
 from exporter.simulator.engine import group
-from tests.simulator.support import HandClock, document, gist, make, plan, scenario
+from tests.simulator.support import NEWEST, HandClock, document, gist, make, plan, scenario
 
 
 def test_not_before_is_the_start_rounded_down_and_blank_once_started() -> None:
@@ -190,3 +192,284 @@ def test_it_grows_by_one_whenever_the_document_changes(
             changed = found["Events"] != known["Events"]
             assert found["DocumentIncarnation"] == known["DocumentIncarnation"] + changed
             known = found
+
+
+BOTH = ("vm_0", "vm_1")
+# Seconds, incarnation, and of each event: a letter for its id, its status, its VMs.
+Moment = tuple[int, int, list[tuple[str, str, tuple[str, ...]]]]
+
+
+class Stage:
+    """A simulator under a clock moved by hand; ids are letters, in the order in which they are first seen."""
+
+    def __init__(self, *scenarios: Scenario) -> None:
+        self.clock = HandClock()
+        self.simulator = make(*scenarios, clock=self.clock)
+        self.ids: list[str] = []
+
+    def look(self, at: float) -> Moment:
+        self.clock.passed = at
+        found = document(self.simulator)
+        listed = []
+        for event in found["Events"]:
+            if event["EventId"] not in self.ids:
+                self.ids.append(event["EventId"])
+            letter = "abcdef"[self.ids.index(event["EventId"])]
+            listed.append((letter, event["EventStatus"], tuple(event["Resources"])))
+        return int(at), found["DocumentIncarnation"], listed
+
+    def watch(self, seconds: int) -> list[Moment]:
+        """Look every second, and return the moments at which the incarnation was a new one."""
+        moments = [self.look(0)]
+        for second in range(1, seconds + 1):
+            moment = self.look(second)
+            if moment[1] != moments[-1][1]:
+                moments.append(moment)
+            assert moment[1:] == moments[-1][1:]
+        return moments
+
+
+def shown(planned: EventPlan, at: float) -> Any:
+    stage = Stage(scenario(planned))
+    stage.clock.passed = at
+    (event,) = document(stage.simulator)["Events"]
+    return event
+
+
+def one(letter: str, status: str, *vms: str) -> list[tuple[str, str, tuple[str, ...]]]:
+    return [(letter, status, vms or ("vm_0",))]
+
+
+@pytest.mark.parametrize(
+    ("planned", "moments"),
+    [
+        (plan(), [(0, 1, one("a", "Scheduled")), (100, 2, one("a", "Started")), (150, 3, [])]),
+        (plan(notice=0), [(0, 1, one("a", "Started")), (50, 2, [])]),
+        (plan(cancelled_after=60), [(0, 1, one("a", "Scheduled")), (60, 2, [])]),
+        (
+            plan(returns_after=30, changes=(EventChange(20, vms=BOTH),)),
+            [
+                (0, 1, one("a", "Scheduled")),
+                (20, 2, one("a", "Scheduled", *BOTH)),
+                (100, 3, one("a", "Started", *BOTH)),
+                (150, 4, []),
+                (180, 5, one("a", "Scheduled")),
+                (200, 6, one("a", "Scheduled", *BOTH)),
+                (280, 7, one("a", "Started", *BOTH)),
+                (330, 8, []),
+            ],
+        ),
+        (
+            plan(advisory=20, renews_id=True, changes=(EventChange(50, vms=BOTH), EventChange(150))),
+            [
+                (0, 1, one("a", "Advisory")),
+                (20, 2, one("b", "Scheduled")),
+                (50, 3, one("c", "Scheduled", *BOTH)),
+                (120, 4, one("d", "Started", *BOTH)),
+                (150, 5, one("e", "Started", *BOTH)),
+                (170, 6, []),
+            ],
+        ),
+        (
+            load_scenarios(["vm-joins"])[0],
+            [
+                (0, 1, one("a", "Scheduled", "vm_1")),
+                (300, 2, one("a", "Scheduled", *BOTH)),
+                (900, 3, one("a", "Started", *BOTH)),
+                (1500, 4, []),
+            ],
+        ),
+        (load_scenarios(["withdrawn-advisory"])[0], [(0, 1, one("a", "Advisory")), (600, 2, [])]),
+    ],
+    ids=["usual", "no notice", "cancelled", "returns once", "renews ids", "vm-joins", "withdrawn-advisory"],
+)
+def test_a_life(planned: EventPlan | Scenario, moments: list[Moment]) -> None:
+    """Each step comes at its time, and each new document raises the incarnation by one."""
+    whole = planned if isinstance(planned, Scenario) else scenario(planned)
+    assert Stage(whole).watch(3000) == moments
+
+
+def test_a_change_says_what_it_changes_and_leaves_the_rest() -> None:
+    """NotBefore, description and duration change together or one by one; the start moves with NotBefore."""
+    planned = plan(
+        description="Soon.",
+        duration_in_seconds=5,
+        changes=(
+            EventChange(10, notice=200, description="Later.", duration_in_seconds=9),
+            EventChange(20, description=""),
+            EventChange(30, notice=30),
+        ),
+    )
+    names = ("NotBefore", "Description", "DurationInSeconds")
+    assert [tuple(shown(planned, at)[name] for name in names) for at in (9, 10, 20, 30)] == [
+        ("Wed, 04 Mar 2026 22:01:40 GMT", "Soon.", 5),
+        ("Wed, 04 Mar 2026 22:03:30 GMT", "Later.", 9),
+        ("Wed, 04 Mar 2026 22:03:30 GMT", "", 9),
+        ("Wed, 04 Mar 2026 22:01:00 GMT", "", 9),
+    ]
+    assert Stage(scenario(planned)).watch(300) == [
+        (0, 1, one("a", "Scheduled")),
+        (10, 2, one("a", "Scheduled")),
+        (20, 3, one("a", "Scheduled")),
+        (30, 4, one("a", "Scheduled")),
+        (60, 5, one("a", "Started")),
+        (110, 6, []),
+    ]
+
+
+def test_an_advisory_has_no_start_and_cannot_be_approved() -> None:
+    """NotBefore is blank until the event is Scheduled; an approval is noted and has no effect."""
+    planned = plan(type="Preempt", advisory=60, notice=30)
+    assert [shown(planned, at)["NotBefore"] for at in (59, 60, 90)] == [
+        "",
+        "Wed, 04 Mar 2026 22:01:30 GMT",
+        "",
+    ]
+    stage = Stage(scenario(planned))
+    stage.look(10)
+    stage.simulator.approve(stage.ids)
+    assert stage.look(10)[1:] == (1, one("a", "Advisory"))
+    assert len(stage.simulator.approvals) == 1
+    stage.look(60)
+    stage.simulator.approve(stage.ids)
+    assert stage.look(60)[1:] == (3, one("a", "Started"))
+
+
+def test_the_newest_id_is_approved_and_cancelled() -> None:
+    """An older id of the same event is accepted and has no effect."""
+    stage = Stage(scenario(plan(renews_id=True, changes=(EventChange(10),))))
+    for at in (0, 10):
+        stage.look(at)
+    old, new = stage.ids
+    stage.simulator.approve([old])
+    assert stage.look(20)[1:] == (2, one("b", "Scheduled"))
+    stage.simulator.approve([old, new])
+    assert stage.look(20)[1:] == (3, one("c", "Started"))
+    stage.simulator.approve([new])
+    assert stage.look(20)[1:] == (3, one("c", "Started"))
+    assert not stage.simulator.cancel(new)
+    assert stage.simulator.cancel(stage.ids[-1])
+    assert stage.look(20)[1:] == (4, [])
+
+
+SCHEDULED, STARTED = [("Freeze", "Scheduled")], [("Freeze", "Started")]
+
+
+def poll(simulator: Simulator) -> tuple[int, list[tuple[str, str]]]:
+    """Ask as a client does: the first request switches the service on."""
+    simulator.first_call_wait()
+    return gist(simulator)
+
+
+def test_the_document_is_empty_for_a_while_after_the_first_request() -> None:
+    """Pending events appear in one step; what happened to them before that is not counted."""
+    clock = HandClock()
+    plans = (plan(notice=20, impact=30), plan(), plan(after=70))
+    simulator = Simulator([scenario(*plans)], clock=clock, empty_after_switch_on=60)
+    seen = []
+    for clock.passed in (5, 64.9, 65, 75, 105):
+        seen.append(poll(simulator))
+    assert seen == [(0, []), (0, []), (1, SCHEDULED), (2, SCHEDULED * 2), (3, STARTED + SCHEDULED)]
+    for clock.passed, empty in ((105, 60), (110, 4)):
+        simulator.switch_off(empty)
+        seen.append(poll(simulator))
+    for clock.passed in (114, 155, 165):
+        seen.append(poll(simulator))
+    assert seen[5:] == [(0, []), (0, []), (1, STARTED + SCHEDULED), (2, SCHEDULED), (2, SCHEDULED)]
+
+
+def test_the_scenarios_begin_with_the_first_answer() -> None:
+    """A client that starts late sees them whole; a switch-off repeats none, and a stop prevents them."""
+    clock = HandClock()
+    simulator = Simulator([scenario(), scenario(name="later")], clock=clock, first_call_delay=10)
+    clock.passed = 1000
+    assert simulator.picture().next_start is None
+    assert simulator.first_call_wait() == 10
+    for clock.passed, expected in ((1010, SCHEDULED), (1109, SCHEDULED)):
+        assert poll(simulator)[1] == expected
+    simulator.switch_off()
+    simulator.first_call_wait()
+    for clock.passed, expected in ((1120, STARTED), (1160, [])):
+        assert poll(simulator)[1] == expected
+    simulator.switch_off()
+    assert poll(simulator) == (0, [])
+    clock.passed = 1010 + 600
+    assert poll(simulator) == (1, SCHEDULED)
+    stopped = Simulator([scenario()], clock=clock)
+    stopped.stop()
+    assert poll(stopped) == (0, [])
+
+
+@pytest.mark.parametrize("seconds", [-1, 86_401, float("nan")])
+def test_an_impossible_time_is_refused(seconds: float) -> None:
+    """Both as an option and in a call."""
+    with pytest.raises(ConfigurationError, match="can be empty for 0 to 86400 seconds"):
+        Simulator(empty_after_switch_on=seconds)
+    with pytest.raises(ConfigurationError, match="can be empty for 0 to 86400 seconds"):
+        Simulator().switch_off(seconds)
+    Simulator(empty_after_switch_on=86_400)
+
+
+def test_a_silent_day_switches_the_service_off() -> None:
+    """After 24 simulated hours without a request the incarnation starts again; the events continue."""
+    clock = HandClock()
+    simulator = make(scenario(), scenario(plan(type="Redeploy", notice=1e6), name="long"), clock=clock)
+    simulator.first_call_wait()
+    clock.passed = 700
+    simulator.first_call_wait()
+    assert gist(simulator) == (4, [("Redeploy", "Scheduled")])
+    clock.passed += 86_399
+    simulator.first_call_wait()
+    assert gist(simulator)[0] == 4
+    clock.passed += 86_400
+    simulator.first_call_wait()
+    assert gist(simulator) == (1, [("Redeploy", "Scheduled")])
+
+
+def test_the_first_call_waits_and_so_does_the_first_after_a_switch_off() -> None:
+    """The wait starts with the first request, in real seconds regardless of the speed."""
+    clock = HandClock()
+    simulator = make(scenario(), clock=clock, first_call_delay=120, speed=60)
+    assert simulator.picture().next_start == (clock.now() + timedelta(seconds=120), scenario())
+    assert simulator.first_call_wait() == 120
+    clock.passed = 100
+    assert simulator.first_call_wait() == 20
+    clock.passed = 120
+    assert simulator.first_call_wait() == 0
+    simulator.document(NEWEST)
+    clock.passed += 86_400 / 60
+    assert simulator.first_call_wait() == 120
+
+
+def test_five_requests_a_second() -> None:
+    """The sixth within a second is refused, and a refused one does not count; 0 lifts the limit."""
+    clock = HandClock()
+    simulator = make(clock=clock)
+    assert simulator.admit()
+    clock.passed = 0.5
+    assert [simulator.admit() for _ in range(6)] == [True] * 4 + [False] * 2
+    clock.passed = 0.8
+    assert not simulator.admit()
+    clock.passed = 1.0
+    assert simulator.admit()
+    unlimited = make(clock=clock, requests_per_second=0)
+    assert all(unlimited.admit() for _ in range(100))
+
+
+def test_a_document_can_be_set_by_hand() -> None:
+    """Bytes are served verbatim, a mapping as JSON, and None resumes the scenarios."""
+    simulator = make(scenario(), clock=HandClock())
+    simulator.set_document(b"<html>")
+    assert simulator.document(NEWEST) == b"<html>"
+    simulator.set_document({"DocumentIncarnation": 7, "Events": []})
+    assert gist(simulator) == (7, [])
+    simulator.set_document(None)
+    assert gist(simulator) == (1, [("Freeze", "Scheduled")])
+
+
+@pytest.mark.parametrize("options", [{"speed": 0}, {"pause": 0}, {"vm_name": ""}])
+def test_impossible_options_are_refused(options: dict[str, object]) -> None:
+    """Speed and pause are positive, and the VM has a name."""
+    Simulator(speed=0.5, pause=0.5)
+    with pytest.raises(ConfigurationError):
+        Simulator(**options)  # type: ignore[arg-type]  # each is of its option's type
