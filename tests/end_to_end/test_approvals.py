@@ -11,7 +11,7 @@ from tests.end_to_end.test_approve import HALL, plan, scenario
 from tests.end_to_end.test_otlp import environment
 from tests.end_to_end.vm import Vm
 from tests.notifications.receivers import Receiver, http_receiver
-from tests.otlp.receiver import spans
+from tests.otlp.receiver import spans, spans_with_hosts
 
 FAILOVER = 4.0
 SHORT = {"name": "short", "match": {"event_types": ["Freeze"], "max_duration": "8s"}, "action": "approve"}
@@ -75,7 +75,7 @@ def test_three_vms_of_a_group(tmp_path: Path) -> None:
     assert [approval.event_id for approval in group.approvals] == [one, two, other]
     for event_id in (one, two, other):
         assert transitions_told(chat).count((event_id, "approved")) == 1
-    by = {span.resource["host.name"]: span for span in spans(traces) if span.name == "approve short"}
+    by = {host: span for host, span in spans_with_hosts(traces) if span.name == "approve short"}
     assert set(by) == {"web_0", "web_1"}
     assert by["web_1"].trace_id == two.replace("-", "").lower()
 

@@ -7,7 +7,7 @@ from exporter.simulator import Simulator, SimulatorServer
 from tests.end_to_end.program import eventually, metric
 from tests.end_to_end.vm import EVENT, Vm, event, stop
 from tests.notifications.receivers import Receiver, http_receiver
-from tests.otlp.receiver import Arrived, log_records, pushes, spans, values
+from tests.otlp.receiver import log_records, pushes, spans, spans_with_hosts, values
 
 PREFIX = "azure.scheduled_event."
 TRACE = EVENT.replace("-", "").lower()
@@ -58,13 +58,6 @@ def exported(vm: Vm) -> float:
     return metric(vm.url, "spans_total", outcome="exported")
 
 
-def of(found: list[Arrived], vm: str) -> dict[str, Arrived]:
-    """Return one VM's spans by name, of which none may come twice."""
-    mine = [span for span in found if span.resource["host.name"] == vm]
-    assert len({span.name for span in mine}) == len(mine)
-    return {span.name: span for span in mine}
-
-
 def test_one_trace_across_vms_and_restarts(tmp_path: Path) -> None:
     """Two VMs see one event, one exporter is killed in its midst: one trace, two roots, nothing twice."""
     group = Simulator(vm_name=VMS[0], instances=len(VMS), requests_per_second=0)
@@ -97,16 +90,16 @@ def test_one_trace_across_vms_and_restarts(tmp_path: Path) -> None:
     sent = {request.headers["traceparent"] for request in chat.requests}
     assert sent == {f"00-{TRACE}-{s.span_id}-01" for s in found if s.name == "notify notify-1"}
     for name in VMS:
-        mine = of([span for span in found if span.name != "notify notify-1"], name)
+        every = [span for host, span in spans_with_hosts(receiver) if host == name]
+        mine = {span.name: span for span in every if span.name != "notify notify-1"}
+        assert len(mine) == 3
         root, announced, began = (mine[n] for n in ("scheduled_event Reboot", "scheduled", "started"))
-        assert {s.parent_id for s in found if s.resource["host.name"] == name} == {"", root.span_id}
+        assert {span.parent_id for span in every} == {"", root.span_id}
         assert root.start == announced.start < announced.end == began.start < began.end == root.end
-        ((kind, _, attributes),) = root.events
-        assert kind == "updated"
-        assert attributes["azure.scheduled_event.duration_seconds.new"] == 9
-        assert root.fact("outcome") == "completed"
-        assert root.fact("not_before") == "2026-03-04T22:15:00Z"
-        assert root.resource["service.name"] == "azure-scheduled-events-exporter"
+        (update,) = root.events
+        assert (update.name, update.attributes[f"{PREFIX}duration_seconds.new"]) == ("updated", 9)
+        facts = {name: root.attributes[PREFIX + name] for name in ("outcome", "not_before")}
+        assert facts == {"outcome": "completed", "not_before": "2026-03-04T22:15:00Z"}
     assert {span.name for span in found if span.kind == "client"} == {"notify notify-1"}
 
 

@@ -1,4 +1,4 @@
-"""An OTLP receiver of all signals, which decodes with OpenTelemetry's own protobuf classes."""
+"""What an OTLP receiver got, decoded with OpenTelemetry's own protobuf classes."""
 
 import gzip
 import zlib
@@ -6,16 +6,20 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
-from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from opentelemetry.proto.trace.v1 import trace_pb2
 
-from tests.http_server import Request
+from exporter.model.jobs import LogRecord, Signal, Span, SpanEvent
 from tests.notifications.receivers import Receiver
 
+_REQUESTS: dict[Signal, Any] = {
+    Signal.TRACES: ExportTraceServiceRequest,
+    Signal.METRICS: ExportMetricsServiceRequest,
+    Signal.LOGS: ExportLogsServiceRequest,
+}
 _UNPACK: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
     "gzip": gzip.decompress,
@@ -23,70 +27,34 @@ _UNPACK: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-class Arrived(msgspec.Struct, frozen=True):
-    """A span as a receiver sees it; ids in hex, "" where there is no parent; times aware and in UTC.
-
-    ``schemas`` are the schema URLs of its resource and its scope.
-    """
-
-    name: str
-    trace_id: str
-    span_id: str
-    parent_id: str
-    start: datetime
-    end: datetime
-    attributes: dict[str, Any]
-    resource: dict[str, Any]
-    events: tuple[tuple[str, datetime, dict[str, Any]], ...]
-    failed: bool
-    kind: str
-    schemas: tuple[str, str]
-
-    def fact(self, name: str) -> Any:
-        return self.attributes.get(f"azure.scheduled_event.{name}")
+def messages(receiver: Receiver, signal: Signal) -> list[Any]:
+    """Return the requests of a signal, in protobuf's classes."""
+    found = [request for request in tuple(receiver.requests) if request.path.endswith(f"/v1/{signal}")]
+    assert {request.headers["content-type"] for request in found} <= {"application/x-protobuf"}
+    bodies = (_UNPACK[one.headers.get("content-encoding", "")](one.body) for one in found)
+    return [_REQUESTS[signal].FromString(body) for body in bodies]
 
 
-class ArrivedRecord(msgspec.Struct, frozen=True):
-    """A log record as a receiver sees it; as `Arrived`."""
-
-    name: str
-    at: datetime
-    severity: int
-    severity_text: str
-    body: str
-    attributes: dict[str, Any]
-    resource: dict[str, Any]
-    trace_id: str
-    span_id: str
-    flags: int
+def spans(receiver: Receiver) -> list[Span]:
+    return [span for _, span in spans_with_hosts(receiver)]
 
 
-def spans(receiver: Receiver) -> list[Arrived]:
+def spans_with_hosts(receiver: Receiver) -> list[tuple[str, Span]]:
+    """Return each span, and the ``host.name`` of its resource."""
     return [
-        span
-        for request in tuple(receiver.requests)
-        if request.path.endswith("/v1/traces")
-        for span in decode(request)
+        (values(group.resource.attributes)["host.name"], _span(span))
+        for message in messages(receiver, Signal.TRACES)
+        for group in message.resource_spans
+        for scope in group.scope_spans
+        for span in scope.spans
     ]
 
 
-def log_records(receiver: Receiver) -> list[ArrivedRecord]:
+def log_records(receiver: Receiver) -> list[LogRecord]:
     return [
-        ArrivedRecord(
-            name=record.event_name,
-            at=_time(record.time_unix_nano),
-            severity=record.severity_number,
-            severity_text=record.severity_text,
-            body=record.body.string_value,
-            attributes=_values(record.attributes),
-            resource=_values(group.resource.attributes),
-            trace_id=record.trace_id.hex(),
-            span_id=record.span_id.hex(),
-            flags=record.flags,
-        )
-        for request in tuple(receiver.requests)
-        if request.path.endswith("/v1/logs")
-        for group in ExportLogsServiceRequest.FromString(_body(request)).resource_logs
+        _record(record)
+        for message in messages(receiver, Signal.LOGS)
+        for group in message.resource_logs
         for scope in group.scope_logs
         for record in scope.log_records
     ]
@@ -97,65 +65,58 @@ def pushes(receiver: Receiver) -> list[dict[str, Any]]:
     return [
         {
             metric.name: metric
-            for group in ExportMetricsServiceRequest.FromString(_body(request)).resource_metrics
+            for group in message.resource_metrics
             for scope in group.scope_metrics
             for metric in scope.metrics
         }
-        for request in tuple(receiver.requests)
-        if request.path.endswith("/v1/metrics")
+        for message in messages(receiver, Signal.METRICS)
     ]
 
 
 def values(attributes: Any) -> dict[str, Any]:
-    return _values(attributes)
+    return {attribute.key: _value(attribute.value) for attribute in attributes}
 
 
-def _body(request: Request) -> bytes:
-    assert request.headers["content-type"] == "application/x-protobuf"
-    return _UNPACK[request.headers.get("content-encoding", "")](request.body)
-
-
-def decode(request: Request) -> list[Arrived]:
-    message = ExportTraceServiceRequest.FromString(_body(request))
-    return [
-        _arrived(span, _values(group.resource.attributes), (group.schema_url, scope.schema_url))
-        for group in message.resource_spans
-        for scope in group.scope_spans
-        for span in scope.spans
-    ]
-
-
-def _arrived(span: Any, resource: dict[str, Any], schemas: tuple[str, str]) -> Arrived:
-    return Arrived(
+def _span(span: Any) -> Span:
+    kind = trace_pb2.Span.SpanKind.Name(span.kind).removeprefix("SPAN_KIND_").lower()
+    assert kind in ("internal", "client")
+    assert bool(span.status.message) == (span.status.code == trace_pb2.Status.STATUS_CODE_ERROR)
+    return Span(
         name=span.name,
         trace_id=span.trace_id.hex(),
         span_id=span.span_id.hex(),
         parent_id=span.parent_span_id.hex(),
         start=_time(span.start_time_unix_nano),
         end=_time(span.end_time_unix_nano),
-        attributes=_values(span.attributes),
-        resource=resource,
-        events=tuple(
-            (event.name, _time(event.time_unix_nano), _values(event.attributes)) for event in span.events
-        ),
-        failed=span.status.code == Status.STATUS_CODE_ERROR,
-        kind=Span.SpanKind.Name(span.kind).removeprefix("SPAN_KIND_").lower(),
-        schemas=schemas,
+        attributes=values(span.attributes),
+        events=tuple(SpanEvent(e.name, _time(e.time_unix_nano), values(e.attributes)) for e in span.events),
+        error=span.status.message,
+        kind="client" if kind == "client" else "internal",
     )
 
 
-def _values(attributes: Any) -> dict[str, Any]:
-    return {attribute.key: _value(attribute.value) for attribute in attributes}
+def _record(record: Any) -> LogRecord:
+    attributes = values(record.attributes)
+    return LogRecord(
+        name=record.event_name,
+        end=_time(record.time_unix_nano),
+        severity=record.severity_text,
+        body=record.body.string_value,
+        uid=attributes.pop("log.record.uid"),
+        attributes=attributes,
+        trace_id=record.trace_id.hex(),
+        span_id=record.span_id.hex(),
+        sampled=bool(record.flags),
+    )
 
 
 def _value(value: AnyValue) -> Any:
     kind = value.WhichOneof("value")
     if kind == "array_value":
-        return [_value(item) for item in value.array_value.values]
+        return tuple(_value(item) for item in value.array_value.values)
     return getattr(value, kind) if kind else None
 
 
 def _time(nanoseconds: int) -> datetime:
-    return datetime.fromtimestamp(nanoseconds // 1_000_000_000, UTC).replace(
-        microsecond=nanoseconds % 1_000_000_000 // 1000
-    )
+    at = datetime.fromtimestamp(nanoseconds // 1_000_000_000, UTC)
+    return at.replace(microsecond=nanoseconds % 1_000_000_000 // 1000)
