@@ -1,14 +1,11 @@
 """Alerts about events, posted to stand-ins for Alertmanager."""
 
 import base64
-import ssl
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 
 from tests.bench import VM, Bench, Build
 from tests.builders import FREEZE_ID, NOT_BEFORE, REBOOT_ID, raw_event
@@ -271,23 +268,6 @@ def test_a_condition_on_the_time_begins_and_ends_an_alert(build: Build) -> None:
         bench.advance(60)
         assert 119 <= (seconds(bench, receiver)[PENDING][1] or 0) <= 126
         assert posted(receiver)[-1]["labels"]["event_id"] == FREEZE_ID
-
-
-def test_certificates_are_verified(build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The authorities are those of the system, or of the file in SSL_CERT_FILE."""
-    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("localhost").configure_cert(context)
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    with http_receiver(tls=context) as receiver:
-        bench = build(f"alertmanager: {{urls: ['https://localhost:{receiver.port}']}}")
-        bench.show(REBOOT, wait=2)
-        (problem,) = bench.api("problems")
-        assert "certificate verify failed" in problem.lower()
-        assert receiver.requests == []
-        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
-        bench.advance(20)
-        assert names(posted(receiver)) == [PENDING]
-        assert bench.api("problems") == []
 
 
 def test_a_redirect_is_a_failure(build: Build) -> None:

@@ -1,19 +1,14 @@
 import contextlib
 import os
-import re
 import signal
 from collections import Counter
 from functools import partial
 
 import pytest
 
-from exporter.model.lifecycle import Transition
-from exporter.model.messages import WatchChange
-from tests.end_to_end.program import children, command, eventually, metric
-from tests.end_to_end.vm import NAME, Vm, event, stop
+from tests.end_to_end.program import children, eventually, metric
+from tests.end_to_end.vm import Vm, event, stop
 from tests.notifications.receivers import http_receiver
-
-CANARY = "canary0123456789abcdef"
 
 
 @pytest.mark.parametrize("mood", ["hang", "drip"])
@@ -62,28 +57,3 @@ def test_kills_of_the_sender_process_lose_nothing(vm: Vm) -> None:
 
             eventually(lambda: len(arrived()) == len(names) * len(ids))
     assert arrived().total() <= len(names) * (len(ids) + len(kills))
-
-
-SAMPLE = rf"\(test\) \[WARNING\] Reboot scheduled: {NAME} in \d+ min"
-
-
-def test_notify_test_says_what_arrived() -> None:
-    """A sample for every target, with --all of every transition; the status is 0 only if all arrived."""
-    with http_receiver() as well, http_receiver(503) as unwell:
-        good, bad = f"json://{well.authority}/", f"json://{CANARY}@{unwell.authority}/"
-        done = command("notify-test", "--notify", good, "--instance.name", NAME)
-        assert done.returncode == 0
-        (request,) = well.requests
-        assert re.fullmatch(SAMPLE, request.json["title"])
-        done = command("notify-test", "--notify", good, "--instance.name", NAME, "--all")
-        assert done.returncode == 0
-        assert len(well.requests) == 1 + len(Transition) + len(WatchChange)
-        assert all(NAME in request.json["message"] for request in well.requests)
-        done = command("notify-test", "--notify", good, "--notify", bad, "--instance.name", NAME)
-    assert done.returncode == 1
-    rows = done.stdout.splitlines()
-    assert rows[0].split() == ["TARGET", "ADDRESS", "TRANSITION", "ARRIVED", "TOOK", "REASON"]
-    assert [row.split()[2:4] for row in rows[1:]] == [["scheduled", "yes"], ["scheduled", "NO"]]
-    assert "it answered 503 (Service Unavailable)" in rows[2]
-    assert "1 of 2 messages did not arrive." in done.stderr
-    assert CANARY not in done.stdout + done.stderr
