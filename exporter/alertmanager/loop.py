@@ -74,13 +74,12 @@ class Alertmanagers:
             loops.append(loop)
         leaving = [loop for loop in before.values() if loop.leave()]
         self._loops = (*loops, *leaving)
-        for loop in self._loops:
-            loop.wake()
+        self.wake()
 
     def wake(self) -> None:
         """Post what has changed."""
-        for loop in self._loops:
-            loop.wake()
+        for one in self._loops:
+            one.loop.wake()
 
     def _renew(self) -> None:
         """Post what is active again: it was ended at a URL that may lead to the same Alertmanager."""
@@ -99,10 +98,10 @@ class Alertmanagers:
         """Post nothing more; what should be posted follows from the state at the next start."""
         self._is_stopping = True
         deadline = self._services.clock.monotonic() + timeout
-        for loop in self._loops:
-            loop.stop()
-        for loop in self._loops:
-            loop.join(max(deadline - self._services.clock.monotonic(), 0.0))
+        for one in self._loops:
+            one.loop.stop()
+        for one in self._loops:
+            one.loop.join(max(deadline - self._services.clock.monotonic(), 0.0))
 
 
 class AlertLoop:
@@ -139,8 +138,8 @@ class AlertLoop:
         # When alerts ended that no longer match, or whose labels changed.
         self._ends: dict[Key, datetime] = {}
         self._renewed = self._left = self._wait_until = -math.inf
-        self._loop = Loop(f"alerts {address.target}", self.step, failed=self._report_error)
-        self._loop.start()
+        self.loop = Loop(f"alerts {address.target}", self.step, failed=self._report_error)
+        self.loop.start()
 
     @property
     def is_leaving(self) -> bool:
@@ -175,16 +174,7 @@ class AlertLoop:
     def renew(self) -> None:
         """Post all active alerts now."""
         self._renewed = -math.inf
-        self._loop.wake()
-
-    def wake(self) -> None:
-        self._loop.wake()
-
-    def stop(self) -> None:
-        self._loop.stop()
-
-    def join(self, timeout: float) -> None:
-        self._loop.join(timeout)
+        self.loop.wake()
 
     def step(self) -> float | None:
         """Post what is due, and return the seconds until the next step."""
@@ -267,7 +257,7 @@ class AlertLoop:
                 return 0.0
             self._is_done = True
         self._order.client.close()
-        self._loop.stop()
+        self.loop.stop()
         self._left_all()
         return None
 

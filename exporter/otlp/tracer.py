@@ -229,7 +229,7 @@ class Tracer:
         if signal is Signal.LOGS and is_first:
             for problem in self._health.problems():
                 self._record_problem(problem, True)
-        receiver.start()
+        receiver.loop.start()
 
     def _exporter(self, signal: Signal, lane: str) -> Exporter:
         from exporter.otlp import export
@@ -283,7 +283,7 @@ def _stop(receivers: Iterable[Receiver], timeout: float) -> None:
     for receiver in stopped:
         receiver.begin_stop()
     for receiver in stopped:
-        receiver.join(max(deadline - time.monotonic(), 0.0))
+        receiver.loop.join(max(deadline - time.monotonic(), 0.0))
 
 
 def _identity(source: Life | Message | Job) -> str:

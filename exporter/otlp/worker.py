@@ -89,26 +89,19 @@ class Receiver(ABC):
         self._retry_at = -math.inf
         self._facts_until = to.clock.monotonic() + FACTS_SECONDS
         self._stopping = False
-        self._loop = Loop(self._about, self.step)
-
-    def start(self) -> None:
-        self._loop.start()
+        self.loop = Loop(self._about, self.step)
 
     def wake(self) -> None:
         """Export what is new."""
-        self._loop.wake()
+        self.loop.wake()
 
     def begin_stop(self) -> None:
-        """Begin a last attempt to export."""
+        """Begin a last attempt to export, with which the loop ends."""
         self._stopping = True
         if self._exporter is not None:
             # The SDK may be waiting for its next attempt, for longer than a stop may take.
             self._exporter.shutdown()
-        self._loop.wake()
-
-    def join(self, timeout: float) -> None:
-        """Wait for the end of the last attempt."""
-        self._loop.join(timeout)
+        self.loop.wake()
 
     @abstractmethod
     def step(self) -> float | None:
@@ -161,7 +154,7 @@ class Worker(Receiver):
         self._collect()
         self._drop_what_is_over()
         if self._stopping:
-            self._loop.stop()
+            self.loop.stop()
             self._export_rest()
             return None
         self._exporter = self._exporter or self._new_exporter()
@@ -263,7 +256,7 @@ class Pusher(Receiver):
     def step(self) -> float | None:
         """Push if due; return the seconds until the next push."""
         if self._stopping:
-            self._loop.stop()
+            self.loop.stop()
             self._push_last()
             return None
         now = self.to.clock.monotonic()
