@@ -8,8 +8,10 @@ import socket
 import struct
 import sys
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,9 +28,13 @@ if sys.platform != "win32":
 DOCUMENT = b'{"DocumentIncarnation": 2, "Events": []}'
 
 
-def make_client(server: HttpServer | str, *, timeout: float = 5.0, first_timeout: float = 5.0) -> ImdsClient:
+@contextmanager
+def asking(server: HttpServer | str, **options: Any) -> Iterator[ImdsClient]:
+    """Return a client with a clock that is moved by hand, and a timeout of 5 s, unless others are given."""
     url = server if isinstance(server, str) else server.url
-    return ImdsClient(url, timeout=timeout, first_timeout=first_timeout, clock=HandClock())
+    usual: dict[str, Any] = {"timeout": 5.0, "first_timeout": 5.0, "clock": HandClock()}
+    with closing(ImdsClient(url, **(usual | options))) as client:
+        yield client
 
 
 def failure(call: Callable[[], object]) -> ImdsError:
@@ -45,13 +51,14 @@ def test_requests() -> None:
     """Each request is as Azure requires; bodies come unchanged, facts only from a document that has some."""
     replies = iter([DOCUMENT, b"", b'{"compute": {"name": "web_3"}}', b"<html>"])
     ids = ["C7061BAC-AFDC-4513-B24B-AA5F13A16123", 'odd "id"']
-    with serving(lambda c, _: c.send(answer(next(replies)))) as server:
-        client = ImdsClient(server.url + "/", api_version="2019-08-01", clock=SystemClock())
+    with (
+        serving(lambda c, _: c.send(answer(next(replies)))) as server,
+        asking(server.url + "/", api_version="2019-08-01", clock=SystemClock()) as client,
+    ):
         assert client.fetch() == DOCUMENT
         client.approve(ids)
         assert client.instance() == VirtualMachine(name="web_3")
         assert failure(client.instance).reason is PollOutcome.INVALID_DOCUMENT
-        client.close()
     assert client.endpoint == server.url
     events, facts = "scheduledevents?api-version=2019-08-01", "instance?api-version=2021-12-13"
     paths = [("GET", events), ("POST", events), ("GET", facts), ("GET", facts)]
@@ -89,10 +96,8 @@ def test_framing(reply: bytes, connections: int) -> None:
         if b"close" in reply or b"HTTP/1.0" in reply:
             connection.hang_up()
 
-    with serving(respond) as server:
-        client = make_client(server)
+    with serving(respond) as server, asking(server) as client:
         assert [client.fetch() for _ in range(3)] == [DOCUMENT] * 3
-        client.close()
     assert server.connections == connections
 
 
@@ -111,13 +116,11 @@ def test_connection_closed_between_polls(close: Callable[[Connection], None]) ->
         close(connection)
         closed.set()
 
-    with serving(respond) as server:
-        client = make_client(server)
+    with serving(respond) as server, asking(server) as client:
         for _ in range(3):
             closed.clear()
             assert client.fetch() == DOCUMENT
             assert closed.wait(30)
-        client.close()
 
 
 @pytest.mark.parametrize("status", [201, 204, 301, 302, 303, 307, 308, 400, 404, 405, 410, 429, 500, 503])
@@ -126,11 +129,9 @@ def test_refusals(status: int) -> None:
     with serving(answer(DOCUMENT)) as other:
         location = f"Location: {other.url}/metadata/scheduledevents\r\n" if 300 <= status < 400 else ""
         reply = answer(b"" if status == 204 else b"why", f"{status} Any", location)
-        with serving(reply) as server:
-            client = make_client(server)
+        with serving(reply) as server, asking(server) as client:
             calls = (client.fetch, lambda: client.approve(["a"]), client.instance)
             errors = [failure(call) for call in calls]
-            client.close()
     expected = PollOutcome.THROTTLED if status == 429 else PollOutcome.HTTP_ERROR
     assert [(error.reason, error.status) for error in errors] == [(expected, status)] * 3
     text = f": status {status}" if status == 204 else f": status {status}: why"
@@ -155,10 +156,8 @@ def test_refusals(status: int) -> None:
 )
 def test_each_refusal_has_its_remedy(status: int, words: str) -> None:
     """The message names the likely cause by the status, and no firewall, since there is an answer."""
-    with serving(answer(b"", f"{status} Any")) as server:
-        client = make_client(server)
+    with serving(answer(b"", f"{status} Any")) as server, asking(server) as client:
         message = str(failure(client.instance))
-        client.close()
     assert words in message
     assert "firewall" not in message
 
@@ -170,10 +169,8 @@ def test_a_program_that_no_allowlist_names() -> None:
         connection.send(b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\n\r\n")
         connection.hang_up()
 
-    with serving(refuse) as server:
-        client = make_client(server)
+    with serving(refuse) as server, asking(server) as client:
         error = failure(client.fetch)
-        client.close()
     assert error.status == 403
     executable = str(Path(sys.executable).resolve())
     user = getpass.getuser() if sys.platform == "win32" else pwd.getpwuid(os.geteuid()).pw_name
@@ -198,11 +195,8 @@ def test_retry_after(status: int, header: str, seconds: float) -> None:
     reply = answer(b"", f"{status} Any").replace(
         b"\r\n", f"\r\nRetry-After: {header}\r\n".encode("latin-1"), 1
     )
-    with serving(reply) as server:
-        client = make_client(server)
-        with pytest.raises(ImdsError) as caught:
-            client.fetch()
-        client.close()
+    with serving(reply) as server, asking(server) as client, pytest.raises(ImdsError) as caught:
+        client.fetch()
     assert caught.value.retry_after == (0 if status == 500 else seconds)
     caught.value.__traceback__ = None
 
@@ -210,10 +204,8 @@ def test_retry_after(status: int, header: str, seconds: float) -> None:
 def test_refusal_in_words() -> None:
     """The message has the start of what the server said, on one line, without control characters."""
     body = b'{"error":\r\n\t"\x1b[31mnot\x00 now\xff\xe2\x80\xae"}' + b"x" * 10_000
-    with serving(answer(body, "500 Oops")) as server:
-        client = make_client(server)
+    with serving(answer(body, "500 Oops")) as server, asking(server) as client:
         error = failure(client.fetch)
-        client.close()
     message = str(error)
     start = f'GET {server.url}/metadata/scheduledevents: status 500: {{"error": " [31mnot now\ufffd "}}xxx'
     assert message.startswith(start)
@@ -232,7 +224,7 @@ def test_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password secret\n")
         monkeypatch.setenv("HOME", str(tmp_path))
         monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
-        client = make_client(server)
+        client = ImdsClient(server.url, clock=HandClock())
         assert client.fetch() == DOCUMENT
         client.approve(["a"])
         client.close()
@@ -251,8 +243,7 @@ def test_slow_fetch_does_not_hold_up_an_approval() -> None:
             assert approved.wait(30)
         connection.send(answer(DOCUMENT))
 
-    with serving(respond) as server:
-        client = make_client(server)
+    with serving(respond) as server, asking(server) as client:
         bodies: list[bytes] = []
         thread = threading.Thread(target=lambda: bodies.append(client.fetch()))
         thread.start()
@@ -260,7 +251,6 @@ def test_slow_fetch_does_not_hold_up_an_approval() -> None:
         client.approve(["a"])
         approved.set()
         thread.join()
-        client.close()
     assert bodies == [DOCUMENT]
 
 
@@ -274,8 +264,7 @@ def test_close() -> None:
         assert connection.sock.recv(1) == b""
         ended.release()
 
-    with serving(respond) as server:
-        client = make_client(server)
+    with serving(respond) as server, asking(server) as client:
         client.fetch()
         client.close()
         assert ended.acquire(timeout=30)
@@ -320,11 +309,10 @@ def test_an_imds_that_knows_no_version(status: str) -> None:
     """Where the older version fails, too, the newest is asked for again at the next poll."""
     clock = HandClock()
     with serving(answer(status=status)) as server:
-        client = ImdsClient(server.url, clock=clock)
-        for _ in range(2):
-            assert failure(client.fetch).reason is not PollOutcome.SUCCESS
-            clock.pass_seconds(10)
-        client.close()
+        with asking(server, clock=clock) as client:
+            for _ in range(2):
+                assert failure(client.fetch).reason is not PollOutcome.SUCCESS
+                clock.pass_seconds(10)
         all_ = ["2024-07-09", "2024-07-09", "2020-07-01", "2019-01-01", "2017-08-01"]
         assert versions_asked(server) == (all_ if status.startswith("404") else all_[:1]) * 2
 
@@ -372,11 +360,9 @@ def test_older_versions(
     status: str, named: list[str], known: str, events: list[str], facts: list[str]
 ) -> None:
     """Where IMDS refuses a version, older ones are asked for, those it names first; one it accepts stays."""
-    with serving(refusing(f"{status} Any", named, known.split())) as server:
-        client = make_client(server)
+    with serving(refusing(f"{status} Any", named, known.split())) as server, asking(server) as client:
         for call in (client.fetch, client.fetch, client.instance, client.instance):
             call()
-        client.close()
         assert (client.api_version, client.instance_api_version) == (events[-1], facts[-1])
         assert versions_asked(server) == [*events, events[-1], *facts, facts[-1]]
 
@@ -393,35 +379,30 @@ def test_a_single_refusal(status: str, used: str) -> None:
             answer(DOCUMENT) if is_known else answer(status=refusals.pop() if refusals else status)
         )
 
-    with serving(respond) as server:
-        client = make_client(server)
+    with serving(respond) as server, asking(server) as client:
         client.fetch()
         server.requests.clear()
         refusals.append(status)
         client.fetch()
-        client.close()
         assert (client.api_version, versions_asked(server)) == (used, [used, used])
 
 
 def test_the_version_in_use_is_refused_later() -> None:
     """All others are asked for again at once, the newest first."""
     known = {"2020-07-01"}
-    with serving(refusing("404 Any", [], known)) as server:
-        client = make_client(server)
+    with serving(refusing("404 Any", [], known)) as server, asking(server) as client:
         client.fetch()
         known.clear()
         known.add("2019-01-01")
         client.fetch()
-        client.close()
         assert versions_asked(server)[3:] == ["2020-07-01", "2020-07-01", NEWEST, NEWEST, "2019-01-01"]
 
 
 def test_a_configured_version_is_the_only_one() -> None:
     """What the configuration demands is not replaced."""
     with serving(refusing("400 Any", ["2019-01-01"], ["2019-01-01"])) as server:
-        client = ImdsClient(server.url, api_version="2020-07-01", clock=HandClock())
-        assert failure(client.fetch).status == 400
-        client.close()
+        with asking(server, api_version="2020-07-01") as client:
+            assert failure(client.fetch).status == 400
         assert versions_asked(server) == ["2020-07-01"]
 
 
@@ -434,7 +415,6 @@ def test_slow_refusals() -> None:
         connection.send(answer(status="404 Not Found"))
 
     with serving(respond) as server:
-        client = ImdsClient(server.url, clock=clock, timeout=10, first_timeout=10)
-        assert failure(client.fetch).status == 404
-        client.close()
+        with asking(server, clock=clock, timeout=10, first_timeout=10) as client:
+            assert failure(client.fetch).status == 404
         assert versions_asked(server) == [NEWEST, NEWEST]

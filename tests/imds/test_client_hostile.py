@@ -25,7 +25,7 @@ from tests.http_server import (
     serving,
     then_hang_up,
 )
-from tests.imds.test_client import DOCUMENT, failure, make_client
+from tests.imds.test_client import DOCUMENT, asking, failure
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -42,10 +42,8 @@ def silent(connection: Connection, _: Request) -> None:
 
 
 def ask(server: HttpServer | str, timeout: float = 5.0, method: str = "GET") -> ImdsError:
-    client = make_client(server, timeout=timeout, first_timeout=timeout)
-    error = failure(client.fetch if method == "GET" else lambda: client.approve(["a"]))
-    client.close()
-    return error
+    with asking(server, timeout=timeout, first_timeout=timeout) as client:
+        return failure(client.fetch if method == "GET" else lambda: client.approve(["a"]))
 
 
 TIMEOUT, HTTP_ERROR = PollOutcome.TIMEOUT, PollOutcome.HTTP_ERROR
@@ -98,17 +96,15 @@ def test_first_answer() -> None:
             connection.stopping.wait(30)
 
     with serving(respond) as server:
-        client = make_client(server, timeout=0.3, first_timeout=30)
-        failure(client.fetch)
-        assert client.fetch() == DOCUMENT
-        errors = [failure(client.fetch), failure(client.instance)]
-        client.close()
+        with asking(server, timeout=0.3, first_timeout=30) as client:
+            failure(client.fetch)
+            assert client.fetch() == DOCUMENT
+            errors = [failure(client.fetch), failure(client.instance)]
         # As after a reload.
-        client = make_client(server, timeout=0.3, first_timeout=30)
-        assert client.longest_poll == 2 * (30 + 0.3) + 60
-        client.expect_answers()
-        errors.append(failure(client.fetch))
-        client.close()
+        with asking(server, timeout=0.3, first_timeout=30) as client:
+            assert client.longest_poll == 2 * (30 + 0.3) + 60
+            client.expect_answers()
+            errors.append(failure(client.fetch))
     assert ([error.reason for error in errors], ready) == ([PollOutcome.TIMEOUT] * 3, [False])
     assert all("0.3 s" in str(error) for error in errors)
 
@@ -141,10 +137,8 @@ def test_unanswered_connect() -> None:
 )
 def test_impossible_endpoint(url: str) -> None:
     """An invalid address is a connection that fails."""
-    client = make_client(url)
-    error = failure(client.fetch)
+    error = ask(url)
     assert (error.reason, error.status) == (PollOutcome.CONNECTION_ERROR, 0)
-    client.close()
 
 
 @pytest.mark.parametrize(
@@ -161,10 +155,8 @@ def test_endless_body(respond: Respond) -> None:
     """An answer over 1 MiB is refused while it comes; one of 1 MiB is taken."""
     with serving(respond) as server:
         error = ask(server, timeout=20)
-    with serving(answer(b"x" * BODY_LIMIT)) as server:
-        client = make_client(server, timeout=20)
+    with serving(answer(b"x" * BODY_LIMIT)) as server, asking(server, timeout=20) as client:
         assert len(client.fetch()) == BODY_LIMIT
-        client.close()
     assert error.reason is PollOutcome.INVALID_DOCUMENT
     assert str(error).endswith(": the answer is over 1 MiB")
 
@@ -190,11 +182,9 @@ def test_no_connection_is_left_open(head: bytes) -> None:
             assert connection.sock.recv(1) == b""
         ended.set()
 
-    with serving(respond) as server:
-        client = make_client(server, timeout=0.2, first_timeout=0.2)
+    with serving(respond) as server, asking(server, timeout=0.2, first_timeout=0.2) as client:
         failure(client.fetch)
         assert ended.wait(30)
-        client.close()
 
 
 @pytest.mark.parametrize(
@@ -238,13 +228,11 @@ FRAGMENTS = st.sampled_from(
 @given(st.lists(FRAGMENTS | st.just(b"\r\n") | st.binary(max_size=20), max_size=15))
 def test_any_answer(pieces: list[bytes]) -> None:
     """Whatever bytes come back, each method returns a value or raises ImdsError."""
-    with serving(then_hang_up(b"".join(pieces))) as server:
-        client = make_client(server)
+    with serving(then_hang_up(b"".join(pieces))) as server, asking(server) as client:
         calls: list[Callable[[], object]] = [client.fetch, client.instance, lambda: client.approve(["a"])]
         for call in calls:
             with contextlib.suppress(ImdsError):
                 call()
-        client.close()
 
 
 def tls(authority: trustme.CA) -> Callable[[socket.socket], socket.socket]:
@@ -270,13 +258,10 @@ def test_tls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
     with serving(respond, tls(authority)) as server:
         url = server.url.replace("http:", "https:")
-        stranger = make_client(url)
-        error = failure(stranger.fetch)
-        stranger.close()
+        error = ask(url)
         assert error.reason is PollOutcome.CONNECTION_ERROR
         assert "certificate verify failed" in str(error)
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
-        client = make_client(url, timeout=0.5)
-        assert client.fetch() == DOCUMENT
-        assert failure(client.fetch).reason is PollOutcome.TIMEOUT
-        client.close()
+        with asking(url, timeout=0.5) as client:
+            assert client.fetch() == DOCUMENT
+            assert failure(client.fetch).reason is PollOutcome.TIMEOUT
