@@ -8,7 +8,7 @@ import pytest
 
 from exporter.hooks.command import Command
 from exporter.model.jobs import CommandResult, HookOutcome
-from tests.approval.support import DRAIN, RULE, approving, state, states, transitions
+from tests.approval.support import DRAIN, approving, state, states, transitions
 from tests.bench import Build
 from tests.bench.bench import SUCCEEDED
 from tests.builders import FREEZE_ID, raw_event
@@ -184,13 +184,3 @@ def test_a_dry_run_sends_nothing(build: Build, caplog: pytest.LogCaptureFixture,
     assert (bench.posts, transitions(bench)) == ([], ["scheduled"])
     logged = [vars(record)["state"] for record in caplog.records if record.getMessage() == "approval"]
     assert logged == (["dry_run"] if delay == "0s" else ["waiting", "dry_run"])
-
-
-def test_a_reload_while_imds_fails_is_shown(build: Build) -> None:
-    """The page shows decisions by the new rules before the next document has arrived."""
-    bench = build(approving(approval={"rules": []}))
-    bench.show(raw_event())
-    assert state(bench) == ("hold", "no rule matches")
-    bench.outage(5)
-    bench.reload(approving(approval={"mode": "dry_run", "rules": [RULE]}))
-    assert state(bench)[0] == "dry_run"

@@ -54,6 +54,15 @@ def test_what_a_hook_is_told(vm: Vm) -> None:
     assert len(span) == 16
 
 
+def test_a_failure_where_ends_of_processes_are_ignored(vm: Vm) -> None:
+    """With SIGCHLD ignored, which is inherited, the exit status of a hook would be lost, and count as 0."""
+    vm.configure(hook("fails", "exit 3"))
+    with vm.running(prefix=("env", "--ignore-signal=CHLD")):
+        vm.tell(event())
+        eventually(lambda: vm.log("hook ended"))
+        assert vm.count("fails", "failed") == 1
+
+
 def test_a_stop_waits_for_no_hook(vm: Vm) -> None:
     """A hook that ignores SIGTERM is killed with all it started, within the 10 s, and runs again later."""
     vm.configure(hook("hangs", HANG), hook("next", NOTE))

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,13 +53,16 @@ class Vm:
         (self.folder / "exporter.yml").write_text(json.dumps({"hooks": hooks, **more}))
 
     @contextlib.contextmanager
-    def running(self, *flags: str, **environ: str) -> Iterator["subprocess.Popen[bytes]"]:
+    def running(
+        self, *flags: str, prefix: Sequence[str] = (), **environ: str
+    ) -> Iterator["subprocess.Popen[bytes]"]:
         """Run the exporter until the end of the block, where it is killed if it still runs."""
         flags = ("--poll.interval", "200ms", "--log.format", "json", *flags)
         flags = ("--config.file", str(self.folder / "exporter.yml"), *flags)
         environ = {MARK: self.mark, "HERE": str(self.folder)} | environ
         imds, state = self.imds.urls[self.name], self.folder / "state"
-        with exporter(imds, state, self.port, *flags, environ=environ, log=self.log_file) as process:
+        log = self.log_file
+        with exporter(imds, state, self.port, *flags, environ=environ, log=log, prefix=prefix) as process:
             eventually(lambda: get(f"{self.url}/-/ready"))
             yield process
 
