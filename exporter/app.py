@@ -30,6 +30,7 @@ from exporter.notifications.sender import SenderProcess, environment
 from exporter.pipeline import Pipeline
 from exporter.serving.addresses import listen
 from exporter.serving.server import Server
+from exporter.shared import Shared
 from exporter.state.store import Store
 from exporter.systemd import Systemd, status
 from exporter.web.app import WebApp
@@ -123,9 +124,7 @@ class App:
     def _build(self) -> None:
         self._pipeline = Pipeline(
             self._store,
-            self._metrics,
-            self.health,
-            self._clock,
+            Shared(self._metrics, self.health, self._clock),
             sender=self._sender,
             died=partial(self._signals.put, _Signal.DIED),
         )

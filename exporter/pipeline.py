@@ -6,16 +6,13 @@ from pathlib import Path
 from exporter.alertmanager import loop as alerting
 from exporter.alertmanager.loop import Alertmanagers
 from exporter.approval.approver import Approver
-from exporter.clock import Clock
 from exporter.config import state_directory
 from exporter.config.addresses import variables
 from exporter.config.loading import Loaded
-from exporter.health import Health
 from exporter.hooks.runner import HookRunner, inherited
 from exporter.imds.client import RateLimiter, client_of
 from exporter.kubernetes.loop import NodeLoop
 from exporter.kubernetes.reports import DrainResults
-from exporter.metrics import Metrics
 from exporter.model.lifecycle import Life
 from exporter.model.views import (
     ApprovalView,
@@ -30,6 +27,7 @@ from exporter.notifications.planning import Plan
 from exporter.notifications.sender import SenderProcess
 from exporter.notifications.worker import Notifier, WorkerDependencies
 from exporter.otlp import Tracer
+from exporter.shared import Shared
 from exporter.state.store import Store
 from exporter.watch.poller import Poller
 from exporter.watch.watch import Watch, out_of_service
@@ -53,46 +51,39 @@ class Pipeline:
     def __init__(
         self,
         store: Store,
-        metrics: Metrics,
-        health: Health,
-        clock: Clock,
+        shared: Shared,
         *,
         sender: SenderProcess,
         died: Callable[[], None],
     ) -> None:
         """Build the parts; ``died`` is called if an unexpected error ends the poller."""
-        self.health = health
-        self.clock = clock
-        self.watchdog = Watchdog(clock)
+        metrics, self.health, self.clock = shared
+        self.watchdog = Watchdog(self.clock)
         self._store = store
         self._metrics = metrics
-        self._limiter = RateLimiter(clock)
+        self._limiter = RateLimiter(self.clock)
         inbox = Inbox()
-        self._tracer = Tracer(store, metrics, health, clock, snapshot=lambda: self.snapshot)
-        self.hooks = HookRunner(store.hook_jobs, metrics, self._tracer, inbox, clock)
-        self.node_loop = NodeLoop(
-            lambda: self.snapshot,
-            DrainResults(store.hook_jobs, metrics, self._tracer, inbox, health=health, clock=clock),
-        )
-        self._alertmanagers = Alertmanagers(alerting.Services(lambda: self.snapshot, metrics, health, clock))
-        self._approver = Approver(store, metrics, self._tracer, inbox, clock)
+        tracer = self._tracer = Tracer(store, shared, lambda: self.snapshot)
+        self.hooks = HookRunner(store.hook_jobs, shared, tracer, inbox)
+        drains = DrainResults(store.hook_jobs, shared, tracer, inbox)
+        self.node_loop = NodeLoop(lambda: self.snapshot, drains)
+        self._alertmanagers = Alertmanagers(alerting.Services(lambda: self.snapshot, *shared))
+        self._approver = Approver(store, shared, tracer, inbox)
         self.notifier = Notifier(
-            WorkerDependencies(store.outbox, sender, metrics, self._tracer, health, clock, self.approval)
+            WorkerDependencies(store.outbox, sender, metrics, tracer, self.health, self.clock, self.approval)
         )
         self._watch = Watch(
             store,
+            shared,
+            inbox,
             notifier=self.notifier,
-            tracer=self._tracer,
+            tracer=tracer,
             hooks=self.hooks,
             approver=self._approver,
             readers=(self.node_loop, self._alertmanagers),
-            inbox=inbox,
-            metrics=metrics,
-            health=health,
-            clock=clock,
         )
         inbox.put(*store.findings())
-        self._poller = Poller(self._watch, inbox, clock, self.watchdog, died=died)
+        self._poller = Poller(self._watch, inbox, self.clock, self.watchdog, died=died)
 
     @property
     def snapshot(self) -> Snapshot:

@@ -17,16 +17,17 @@ import msgspec
 from msgspec.structs import replace
 
 from exporter.approval.deciding import ApprovalInputs, ApprovalState, Decision, concluded, decide
-from exporter.clock import Clock, seconds_since
+from exporter.clock import seconds_since
 from exporter.config import Config, Mode
 from exporter.errors import ImdsError, PollOutcome, cause
 from exporter.imds.client import WINDOW_SECONDS, ImdsClient
-from exporter.metrics import ApprovalOutcome, Metrics
+from exporter.metrics import ApprovalOutcome
 from exporter.model.events import lower, trace_id
 from exporter.model.jobs import ApprovalRequest, HookOutcome, WorkerReport
 from exporter.model.lifecycle import Life, Transition
 from exporter.model.views import ApprovalView, Snapshot
 from exporter.otlp import Tracer
+from exporter.shared import Shared
 from exporter.state.store import Store
 from exporter.work import Backoff, Inbox, Loop
 
@@ -64,14 +65,13 @@ class Approver:
     All methods but `view`, `supersede` and `stop` are for the poller's thread.
     """
 
-    def __init__(self, store: Store, metrics: Metrics, tracer: Tracer, inbox: Inbox, clock: Clock) -> None:
+    def __init__(self, store: Store, shared: Shared, tracer: Tracer, inbox: Inbox) -> None:
         """Create it without starting its thread."""
         self._approvals = store.approvals
         self._jobs = store.hook_jobs
-        self._metrics = metrics
+        self._metrics, _, self._clock = shared
         self._tracer = tracer
         self._inbox = inbox
-        self._clock = clock
         self._config = Config()
         self._lives: Sequence[Life] = ()
         # When the newest document was fetched, on the monotonic clock.

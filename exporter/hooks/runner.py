@@ -12,14 +12,13 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
-from exporter.clock import Clock
 from exporter.config import Hook
-from exporter.metrics import Metrics
 from exporter.model.events import trace_id
 from exporter.model.jobs import CommandResult, HookOutcome, Job, ProcessIdentity, hook_failure
 from exporter.model.lifecycle import Occurrence, Transition
 from exporter.model.views import event_view
 from exporter.otlp import Tracer
+from exporter.shared import Shared
 from exporter.state.jobs import HookJobs, JobKey, Record
 from exporter.timefmt import rfc3339
 from exporter.work import Inbox, Loop
@@ -123,14 +122,11 @@ MOST_AT_ONCE = 8
 class HookRunner:
     """Runs the jobs of hooks; it starts threads only if there are jobs."""
 
-    def __init__(
-        self, waiting: HookJobs, metrics: Metrics, tracer: Tracer, inbox: Inbox, clock: Clock
-    ) -> None:
+    def __init__(self, waiting: HookJobs, shared: Shared, tracer: Tracer, inbox: Inbox) -> None:
         self._jobs = waiting
-        self._metrics = metrics
+        self._metrics, _, self._clock = shared
         self._tracer = tracer
         self._inbox = inbox
-        self._clock = clock
         self._lock = threading.Lock()
         self._busy: set[str] = set()
         self._stop = threading.Event()

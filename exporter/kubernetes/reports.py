@@ -10,12 +10,12 @@ from exporter.clock import Clock
 from exporter.config.kubernetes import DRAIN
 from exporter.health import DegradedReason, Health
 from exporter.kubernetes.client import KubernetesError
-from exporter.metrics import Metrics
 from exporter.model.events import trace_id
 from exporter.model.jobs import CommandResult, HookOutcome, Job, hook_failure
 from exporter.model.lifecycle import Life, Transition
 from exporter.model.views import event_view
 from exporter.otlp import Tracer
+from exporter.shared import Shared
 from exporter.state.jobs import HookJobs, JobKey
 from exporter.work import Backoff, Inbox
 
@@ -27,15 +27,12 @@ _LONGEST_RETRY_SECONDS = 5.0
 class DrainResults:
     """Records how drains end, and which calls of which loop fail; outlives a configuration."""
 
-    def __init__(
-        self, jobs: HookJobs, metrics: Metrics, tracer: Tracer, inbox: Inbox, *, health: Health, clock: Clock
-    ) -> None:
-        self.metrics = metrics
-        self.clock = clock
+    def __init__(self, jobs: HookJobs, shared: Shared, tracer: Tracer, inbox: Inbox) -> None:
+        self.metrics, _, self.clock = shared
         self._jobs = jobs
         self._tracer = tracer
         self._inbox = inbox
-        self._problems = Problems(health)
+        self._problems = Problems(shared.health)
 
     def record(self, life: Life, outcome: HookOutcome, begun: datetime, reason: str) -> None:
         """Record the outcome for a life, unless it is known, or the drain has succeeded already."""

@@ -9,11 +9,9 @@ from datetime import datetime
 from functools import partial
 from typing import Literal
 
-from exporter.clock import Clock
 from exporter.config import Config
 from exporter.errors import ConfigurationError
-from exporter.health import Health, Problem
-from exporter.metrics import Metrics
+from exporter.health import Problem
 from exporter.model.events import Affected, normal_name
 from exporter.model.jobs import CommandResult, Job, LogRecord, Signal, Span, TraceJobs
 from exporter.model.lifecycle import Life, Occurrence, Transition
@@ -23,6 +21,7 @@ from exporter.model.vm import VirtualMachine
 from exporter.otlp import environment, records, spans
 from exporter.otlp.environment import CONSOLE, OTLP
 from exporter.otlp.worker import ITEMS, REASONS, Destination, Exporter, Pusher, Receiver, Worker, subject
+from exporter.shared import Shared
 from exporter.state.jobs import Exports
 from exporter.state.store import Store
 
@@ -38,30 +37,21 @@ class Tracer:
     for it, and the SDK is not imported.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        metrics: Metrics,
-        health: Health,
-        clock: Clock,
-        *,
-        snapshot: Callable[[], Snapshot],
-    ) -> None:
+    def __init__(self, store: Store, shared: Shared, snapshot: Callable[[], Snapshot]) -> None:
         self._waiting = store.spans
         self._log_records = store.log_records
         self._queues: Mapping[Signal, Exports[Span] | Exports[LogRecord]] = {
             Signal.TRACES: store.spans,
             Signal.LOGS: store.log_records,
         }
-        self._metrics = metrics
-        self._health = health
-        self._clock = clock
+        self._shared = shared
+        self._metrics, self._health, self._clock = shared
         self._snapshot = snapshot
-        self._begun = clock.now()
+        self._begun = shared.clock.now()
         self._receivers: dict[tuple[Signal, str], Receiver] = {}
         # Problems that begin or end while the state is being written.
         self._recorded: queue.SimpleQueue[LogRecord] = queue.SimpleQueue()
-        health.changed = self._record_problem
+        shared.health.changed = self._record_problem
 
     def configure(self, settings: Config, environ: Mapping[str, str]) -> None:
         """Apply a configuration; an invalid OTEL_* variable is reported, and its signal is not exported."""
@@ -215,9 +205,7 @@ class Tracer:
             name,
             partial(self._exporter, signal, lane),
             knows_vm=lambda: self._snapshot().vm is not None,
-            metrics=self._metrics,
-            health=self._health,
-            clock=self._clock,
+            shared=self._shared,
         )
         if signal is Signal.METRICS:
             receiver = Pusher(to, self._interval)

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from exporter.clock import Clock
-from exporter.health import DegradedReason, Health
-from exporter.metrics import Metrics, PushOutcome
+from exporter.health import DegradedReason
+from exporter.metrics import PushOutcome
 from exporter.model.jobs import Signal
+from exporter.shared import Shared
 from exporter.state.jobs import Exported, Exports, JobKey
 from exporter.work import Backoff, Loop
 
@@ -73,9 +73,7 @@ class Destination(NamedTuple):
     name: str
     make_exporter: Callable[[], Exporter]
     knows_vm: Callable[[], bool]
-    metrics: Metrics
-    health: Health
-    clock: Clock
+    shared: Shared
 
 
 class Receiver(ABC):
@@ -83,11 +81,12 @@ class Receiver(ABC):
 
     def __init__(self, to: Destination) -> None:
         self.to = to
+        self._metrics, self._health, self._clock = to.shared
         self._about = subject(to.signal, to.name)
-        self._backoff = Backoff(to.clock)
+        self._backoff = Backoff(self._clock)
         self._exporter: Exporter | None = None
         self._retry_at = -math.inf
-        self._facts_until = to.clock.monotonic() + FACTS_SECONDS
+        self._facts_until = self._clock.monotonic() + FACTS_SECONDS
         self._stopping = False
         self.loop = Loop(self._about, self.step)
 
@@ -119,16 +118,16 @@ class Receiver(ABC):
 
     def _report(self, problem: str) -> None:
         if not self._stopping:
-            self.to.health.report(REASONS[self.to.signal], f"{self._about}: {problem}", self._about)
+            self._health.report(REASONS[self.to.signal], f"{self._about}: {problem}", self._about)
 
     def _failed(self, begun: float, outcome: ExportOutcome) -> None:
         """Wait before the next attempt, for as long as the receiver asks or longer."""
-        now = self.to.clock.monotonic()
+        now = self._clock.monotonic()
         self._retry_at = now + max(self._backoff.failed(now - begun), outcome.retry_after)
 
     def _succeeded(self) -> None:
         self._backoff.succeeded()
-        self.to.health.clear(REASONS[self.to.signal], self._about)
+        self._health.clear(REASONS[self.to.signal], self._about)
 
 
 class Worker(Receiver):
@@ -158,7 +157,7 @@ class Worker(Receiver):
             self._export_rest()
             return None
         self._exporter = self._exporter or self._new_exporter()
-        now = self.to.clock.monotonic()
+        now = self._clock.monotonic()
         batch = self._next_batch()
         if self._exporter is None or not batch:
             return None
@@ -167,7 +166,7 @@ class Worker(Receiver):
         if self._waits_for_facts(now):
             return _LOOK_SECONDS
         self._export(self._exporter, batch)
-        return max(self._retry_at - self.to.clock.monotonic(), 0.0)
+        return max(self._retry_at - self._clock.monotonic(), 0.0)
 
     def _export_rest(self) -> None:
         # `begin_stop` has shut down the previous exporter.
@@ -184,7 +183,7 @@ class Worker(Receiver):
 
     def _export(self, exporter: Exporter, batch: _Batch) -> bool:
         """Export a batch; return whether that succeeded."""
-        begun = self.to.clock.monotonic()
+        begun = self._clock.monotonic()
         outcome = exporter.export([item for _, item in batch])
         if outcome.problem:
             self._report(outcome.problem)
@@ -195,8 +194,8 @@ class Worker(Receiver):
         # Those displaced by newer ones meanwhile are counted as dropped, not as exported.
         removed = self._remove([key for key, _ in batch])
         exported = min(max(len(batch) - outcome.rejected, 0), removed)
-        self.to.metrics.exported(self.to.signal, exported)
-        self.to.metrics.dropped(self.to.signal, removed - exported)
+        self._metrics.exported(self.to.signal, exported)
+        self._metrics.dropped(self.to.signal, removed - exported)
         self._batch_size = min(2 * self._batch_size, _BATCH)
         self._succeeded()
         return True
@@ -210,12 +209,12 @@ class Worker(Receiver):
         if refused:
             self._drop([key], "the receiver refuses it")
         else:
-            self._set_aside[key] = self.to.clock.monotonic()
+            self._set_aside[key] = self._clock.monotonic()
 
     def _drop_what_is_over(self) -> None:
         """Drop items that are too old or cannot be decoded, and count those that were displaced."""
         self._count_dropped(self._queue.take_displaced(self._lane), "the queue is full")
-        oldest = self.to.clock.now() - LONGEST_WAIT
+        oldest = self._clock.now() - LONGEST_WAIT
         waiting = self._queue.waiting(self._lane)
         self._drop([key for key, item in waiting if item is None], "it cannot be read")
         self._drop([key for key, item in waiting if item and item.end < oldest], "not accepted for a day")
@@ -226,7 +225,7 @@ class Worker(Receiver):
 
     def _count_dropped(self, count: int, reason: str) -> None:
         if count:
-            self.to.metrics.dropped(self.to.signal, count)
+            self._metrics.dropped(self.to.signal, count)
             facts = {"exporter": self.to.name, "count": count, "reason": reason}
             log.warning("%s dropped", ITEMS[self.to.signal], extra=facts)
 
@@ -247,7 +246,7 @@ class Pusher(Receiver):
         self.interval = interval
         # Set by `wake` in other threads.
         self._is_asked = False
-        self._due = self.to.clock.monotonic()
+        self._due = self._clock.monotonic()
 
     def wake(self) -> None:
         self._is_asked = True
@@ -259,7 +258,7 @@ class Pusher(Receiver):
             self.loop.stop()
             self._push_last()
             return None
-        now = self.to.clock.monotonic()
+        now = self._clock.monotonic()
         if self._is_asked:
             self._is_asked = False
             self._due = min(self._due, now + _SETTLE_SECONDS)
@@ -271,7 +270,7 @@ class Pusher(Receiver):
         self._due = now + self.interval
         self._exporter = self._exporter or self._new_exporter()
         self._push(self._exporter)
-        return max(self._due, self._retry_at) - self.to.clock.monotonic()
+        return max(self._due, self._retry_at) - self._clock.monotonic()
 
     def _push_last(self) -> None:
         exporter = self._new_exporter()
@@ -281,15 +280,15 @@ class Pusher(Receiver):
 
     def _push(self, exporter: Exporter | None) -> None:
         """Push, unless there is no exporter, which counts as a failure, too."""
-        begun, outcome = self.to.clock.monotonic(), ExportOutcome()
+        begun, outcome = self._clock.monotonic(), ExportOutcome()
         if exporter is not None:
-            outcome = exporter.export(self.to.metrics.registry.collect())
+            outcome = exporter.export(self._metrics.registry.collect())
             if not outcome.problem:
-                self.to.metrics.pushed(PushOutcome.SUCCEEDED)
+                self._metrics.pushed(PushOutcome.SUCCEEDED)
                 self._succeeded()
                 return
             self._report(outcome.problem)
-        self.to.metrics.pushed(PushOutcome.FAILED)
+        self._metrics.pushed(PushOutcome.FAILED)
         if not self._stopping:
             # Sooner or later than the next push: a receiver that is back should have the values soon.
             self._failed(begun, outcome)

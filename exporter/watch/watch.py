@@ -35,6 +35,7 @@ from exporter.model.views import Snapshot, UnannouncedPause, by_urgency
 from exporter.model.vm import VirtualMachine
 from exporter.notifications.worker import Notifier
 from exporter.otlp import Tracer
+from exporter.shared import Shared
 from exporter.state.store import Store
 from exporter.work import Inbox
 
@@ -253,29 +254,25 @@ class Watch:
     def __init__(  # noqa: PLR0913  # it is built in one place, by names
         self,
         store: Store,
+        shared: Shared,
+        inbox: Inbox,
         *,
         notifier: Notifier,
         tracer: Tracer,
         hooks: HookRunner,
         approver: Approver,
         readers: Sequence[NodeLoop | Alertmanagers],
-        inbox: Inbox,
-        metrics: Metrics,
-        health: Health,
-        clock: Clock,
     ) -> None:
         """``readers`` are woken when the events have changed."""
         self._store = store
+        self._metrics, self._health, self._clock = shared
+        self._inbox = inbox
         self._notifier = notifier
-        self._metrics = metrics
         self._tracer = tracer
         self._hooks = hooks
         self._approver = approver
         self._readers = readers
-        self._inbox = inbox
-        self._health = health
-        self._clock = clock
-        self._outages = Outages(store, notifier, tracer, clock)
+        self._outages = Outages(store, notifier, tracer, self._clock)
         # The name when a former process ended; this VM goes by it until IMDS has answered.
         self._former_name = store.instance
         # A digest of the newest document; None if it has to be processed again.
@@ -286,8 +283,8 @@ class Watch:
         self._ahead: float | None = None
         # When the next event becomes imminent.
         self._imminent_at: datetime | None = None
-        self._defects = Defects(metrics, health)
-        self._facts = ImdsMetadata(clock)
+        self._defects = Defects(self._metrics, self._health)
+        self._facts = ImdsMetadata(self._clock)
         self.snapshot = Snapshot()
         store.renew_lives()
         self._publish(store.load())
