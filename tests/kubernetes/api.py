@@ -12,7 +12,7 @@ import msgspec
 import trustme
 
 from exporter.clock import Clock, SystemClock
-from tests.http_server import Connection, Request, answer, serving
+from tests.http_server import Connection, Request, Respond, answer, serving
 from tests.imds.test_client_hostile import tls
 
 NODE = "vmss000046"
@@ -171,7 +171,7 @@ def _merge(target: dict[str, Any], patch: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def served(api: Api, folder: Path) -> Iterator[dict[str, str]]:
-    """Serve it by TLS; return the variables of a pod, with a service account in the folder."""
+    """Serve it; return the variables of a pod, with a service account in the folder."""
 
     def respond(connection: Connection, request: Request) -> None:
         if api.down:
@@ -184,6 +184,13 @@ def served(api: Api, folder: Path) -> Iterator[dict[str, str]]:
         status, found = api.answer(request.method, url.path, parse_qs(url.query), content, accept)
         connection.send(answer(msgspec.json.encode(found), f"{status} Status"))
 
+    with cluster_of(respond, folder) as variables:
+        yield variables
+
+
+@contextlib.contextmanager
+def cluster_of(respond: Respond, folder: Path) -> Iterator[dict[str, str]]:
+    """Serve an API by TLS; return the variables of a pod, with a service account in the folder."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "ca.crt")
     (folder / "token").write_text(TOKEN)

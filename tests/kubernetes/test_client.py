@@ -5,23 +5,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import trustme
 
 from exporter.kubernetes.client import Client, KubernetesError, Pod
-from tests.http_server import Connection, Request, Respond, answer, serving, then_hang_up
-from tests.imds.test_client_hostile import tls
+from tests.http_server import Connection, Request, Respond, answer, then_hang_up
+from tests.kubernetes.api import cluster_of
 
 OK = b"HTTP/1.1 200 OK\r\n"
 
 
 @contextmanager
 def client(folder: Path, respond: Respond) -> Iterator[Client]:
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(folder / "ca.crt")
-    (folder / "token").write_text("it")
-    with serving(respond, tls(authority)) as server:
-        address = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(server.port)}
-        yield (found := Client(str(folder), address))
+    with cluster_of(respond, folder) as variables:
+        yield (found := Client(str(folder), variables))
         found.close()
 
 
