@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from exporter.clock import SystemClock
 from exporter.hooks import command, process
-from exporter.model.jobs import HookOutcome
+from exporter.model.jobs import HookOutcome, ProcessIdentity
 from tests.end_to_end.program import eventually
 from tests.hooks.support import MARK, kill, marked, nothing_leaks, printed, python, ran, shell
 
@@ -116,51 +116,48 @@ def test_what_cannot_be_killed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
     kill(done.left)
 
 
+Abandon = Callable[[str], tuple[process.Process, ProcessIdentity]]
+
+
 @pytest.fixture
-def abandoned() -> Iterator[Callable[[str], process.Process]]:
+def abandoned() -> Iterator[Abandon]:
     """Return a function that starts a command without looking after it, as after a kill of the exporter."""
     with contextlib.ExitStack() as stack:
 
-        def begin(code: str) -> process.Process:
+        def begin(code: str) -> tuple[process.Process, ProcessIdentity]:
             mark = {MARK: f"{os.getpid()}-abandoned"}
             begun = process.start(shell(code), b"", mark, os.environ)
             stack.callback(begun.close)
             stack.callback(begun.kill)
             assert begun.read(30) == b"ready\n"
-            return begun
+            identity = begun.identity()
+            assert identity is not None
+            return begun, identity
 
         yield begin
 
 
 @pytest.mark.usefixtures("short_grace")
 @pytest.mark.parametrize("trap", ["trap '' TERM", ":"], ids=["ignores SIGTERM", "usual"])
-def test_what_a_killed_exporter_left_is_ended(abandoned: Callable[[str], process.Process], trap: str) -> None:
+def test_what_a_killed_exporter_left_is_ended(abandoned: Abandon, trap: str) -> None:
     """All of its group, by SIGKILL if need be; there is nothing to end afterwards."""
-    left = abandoned(f"{trap}; sleep 600 & echo ready; while :; do sleep 0.01; done")
-    identity = left.identity()
-    assert identity is not None
+    left, identity = abandoned(f"{trap}; sleep 600 & echo ready; while :; do sleep 0.01; done")
     assert command.end_left_behind(identity, SystemClock()) is True
     assert not left.alive()
     assert command.end_left_behind(identity, SystemClock()) is None
 
 
 @pytest.mark.parametrize("change", [{"started": 1}, {"boot": "another"}], ids=["recycled", "after a reboot"])
-def test_another_process_of_the_same_number_lives_on(
-    abandoned: Callable[[str], process.Process], change: dict[str, Any]
-) -> None:
+def test_another_process_of_the_same_number_lives_on(abandoned: Abandon, change: dict[str, Any]) -> None:
     """It is told apart by its start and the boot."""
-    left = abandoned("echo ready; sleep 600 & exec sleep 600")
-    identity = left.identity()
-    assert identity is not None
+    left, identity = abandoned("echo ready; sleep 600 & exec sleep 600")
     assert command.end_left_behind(replace(identity, **change), SystemClock()) is None
     assert left.status() is None
 
 
-def test_what_a_command_that_has_ended_left_lives_on(abandoned: Callable[[str], process.Process]) -> None:
+def test_what_a_command_that_has_ended_left_lives_on(abandoned: Abandon) -> None:
     """As with an exporter that was not killed, it may be a daemon."""
-    left = abandoned("sleep 600 & echo ready; wait")
-    identity = left.identity()
-    assert identity is not None
+    left, identity = abandoned("sleep 600 & echo ready; wait")
     kill([identity.pid])
     eventually(lambda: left.status() is not None)
     assert command.end_left_behind(identity, SystemClock()) is None
@@ -168,14 +165,10 @@ def test_what_a_command_that_has_ended_left_lives_on(abandoned: Callable[[str], 
 
 
 @pytest.mark.usefixtures("short_grace")
-def test_what_cannot_be_ended(
-    abandoned: Callable[[str], process.Process], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_ended(abandoned: Abandon, monkeypatch: pytest.MonkeyPatch) -> None:
     """The caller learns that it goes on, as a program with other rights (setuid) does."""
     monkeypatch.setattr(command, "KILLED_SECONDS", 0.1)
-    left = abandoned("echo ready; exec sleep 600")
-    identity = left.identity()
-    assert identity is not None
+    _, identity = abandoned("echo ready; exec sleep 600")
     with monkeypatch.context() as patch:
         patch.setattr(os, "killpg", Mock(side_effect=PermissionError))
         assert command.end_left_behind(identity, SystemClock()) is False
