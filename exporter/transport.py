@@ -10,12 +10,15 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
 import h11
 import msgspec
+
+from exporter.timefmt import parse_retry_after
 
 BODY_LIMIT = 1024 * 1024
 _EXCERPT_LIMIT = 4096
@@ -47,6 +50,12 @@ class Answer(NamedTuple):
     def header(self, name: bytes) -> str:
         """Return the first value of a header; "" if it is absent."""
         return next((value.decode("latin-1") for key, value in self.headers if key == name), "")
+
+    def retry_after(self, now: datetime) -> float:
+        """Return for how many seconds the server asks to be left alone, with status 429 or 503."""
+        if self.status not in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
+            return 0.0
+        return parse_retry_after(self.header(b"retry-after"), now) or 0.0
 
 
 class LargeAnswerError(Exception):

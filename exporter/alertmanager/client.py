@@ -16,12 +16,10 @@ from exporter.clock import Clock
 from exporter.config import PROGRAM
 from exporter.config.addresses import Address, without_credentials
 from exporter.errors import cause, one_line, scrubbed
-from exporter.timefmt import parse_retry_after
 from exporter.transport import Answer, Request, Transport
 
 # For a whole answer.
 _TIMEOUT_SECONDS = 10.0
-_WITH_RETRY_AFTER = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 _MOST_SHOWN_BYTES = 1000
 
 
@@ -84,7 +82,7 @@ class Client:
             # Not a list of types: a malformed answer can cause any error in a parser.
             raise AlertmanagerError(cause(error)) from error
         if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
-            raise AlertmanagerError(self._problem(answer), self._retry_after(answer))
+            raise AlertmanagerError(self._problem(answer), answer.retry_after(self._clock.now()))
 
     def _problem(self, answer: Answer) -> str:
         problem = f"status {answer.status}"
@@ -93,11 +91,6 @@ class Client:
         words = answer.body[:_MOST_SHOWN_BYTES].decode(errors="replace")
         is_leak = any(secret and secret in words for secret in self._secrets)
         return problem if is_leak or "<" in words or not words.strip() else f"{problem}: {_shown(words)}"
-
-    def _retry_after(self, answer: Answer) -> float:
-        if answer.status not in _WITH_RETRY_AFTER:
-            return 0.0
-        return parse_retry_after(answer.header(b"retry-after"), self._clock.now()) or 0.0
 
 
 def _shown(words: str) -> str:

@@ -24,7 +24,6 @@ from exporter.config import API_VERSIONS, AUTO, DISCOVER
 from exporter.errors import ImdsError, PollOutcome, cause, one_line
 from exporter.imds.refusals import EVENTS_PATH, INSTANCE_PATH, remedy
 from exporter.model.vm import VirtualMachine, decode_instance
-from exporter.timefmt import parse_retry_after
 from exporter.transport import Answer, LargeAnswerError, Request, Transport
 from exporter.work import Backoff
 
@@ -51,7 +50,6 @@ _ASK_AGAIN_SECONDS = 24 * 3600.0
 _UNKNOWN_VERSION = (400, 404)
 # More would use up the requests that all programs on this VM share.
 _MOST_VERSIONS_ASKED = 5
-_RETRY_AFTER = (429, 503)
 # A command does not wait any longer in silence.
 _COMMAND_PATIENCE = 10.0
 _HEADERS = {
@@ -322,9 +320,7 @@ class ImdsClient:
         advice = remedy(answer.status)
         message = f"{what}: status {answer.status}"
         message += (f": {excerpt}" if excerpt else "") + (f"; {advice}" if advice else "")
-        wait = 0.0
-        if answer.status in _RETRY_AFTER:
-            wait = parse_retry_after(answer.header(b"retry-after"), self._clock.now()) or 0.0
+        wait = answer.retry_after(self._clock.now())
         reason = PollOutcome.THROTTLED if answer.status == 429 else PollOutcome.HTTP_ERROR
         return ImdsError(reason, message, answer.status, retry_after=wait, newest_versions=versions)
 

@@ -36,7 +36,6 @@ from exporter.model.jobs import Signal
 from exporter.model.vm import VirtualMachine
 from exporter.otlp import environment
 from exporter.otlp.worker import ITEMS, ExportOutcome
-from exporter.timefmt import parse_retry_after
 from exporter.transport import LargeAnswerError, Request, Transport
 
 log = logging.getLogger(__name__)
@@ -49,7 +48,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The data is invalid and must not be sent again (OTLP specification, "OTLP/HTTP Response"; proxies and
 # collectors also respond with 413 and 422, where the specification has only 400).
 _BAD_DATA = (HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
-_WITH_RETRY_AFTER = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 _MESSAGE_LIMIT = 200
 # Of an answer, also unpacked; one of the protocol has a few hundred bytes.
 _ANSWER_LIMIT = 64 * 1024
@@ -238,9 +236,7 @@ class TransportAdapter(BaseAdapter):
         self.status, self.answer = answer.status, _unpacked(answer.body, answer.header(b"content-encoding"))
         if not HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
             self.problem = f"the receiver answered with status {answer.status}"
-        if answer.status in _WITH_RETRY_AFTER:
-            wait = parse_retry_after(answer.header(b"retry-after"), datetime.now(UTC))
-            self.retry_after = wait or 0.0
+        self.retry_after = answer.retry_after(datetime.now(UTC))
         response = requests.Response()
         response.request, response.url, response.status_code = request, url, answer.status
         response.headers.update({name.decode(): value.decode("latin-1") for name, value in answer.headers})
