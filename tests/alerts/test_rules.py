@@ -123,10 +123,10 @@ def test_every_metric_of_the_runbooks_exists() -> None:
             assert metric in known, (name, metric)
 
 
-TEXT = (ROOT / "docs" / "prometheus.md").read_text()
-BLOCKS = re.findall(r"^```yaml\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+PAGE = (ROOT / "docs" / "prometheus.md").read_text()
+BLOCKS = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 MONITOR, _ = (yaml.safe_load(block) for block in BLOCKS if block.startswith("apiVersion"))
-(SCRIPT,) = re.findall(r"^```sh\n([^`]*kubectl apply.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+(SCRIPT,) = re.findall(r"^```sh\n([^`]*kubectl apply.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 JOB = "azure-scheduled-events-exporter"
 
 
@@ -195,8 +195,8 @@ tests:
   - interval: 1m
     input_series:
       - {series: 'up{VM}', values: 1x9 0x5 1x30}
-      - {series: 'P_event_info{VM, EVENT, event_status="Scheduled"}', values: _x3 1x5 stale}
-      - {series: 'P_event_info{VM, EVENT, event_status="Started"}', values: _x9 1 stale _x5 1x4 stale}
+      - {series: 'P_event_info{VM, LABELS, event_status="Scheduled"}', values: _x3 1x5 stale}
+      - {series: 'P_event_info{VM, LABELS, event_status="Started"}', values: _x9 1 stale _x5 1x4 stale}
     promql_expr_test:
       - expr: count by (alertname, severity, sev) (count_over_time(ALERTS{event_id="A"}[1h]))
         eval_time: 40m
@@ -207,7 +207,7 @@ tests:
         eval_time: 40m
         exp_samples: [{labels: '{}', value: 12}]
 """
-EVENT = 'event_id="A", event_type="Reboot", event_source="User", target="self"'
+LABELS = 'event_id="A", event_type="Reboot", event_source="User", target="self"'
 
 
 def test_the_rules_work_when_they_are_evaluated_once_a_minute(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_the_rules_work_when_they_are_evaluated_once_a_minute(tmp_path: Path) ->
     file.write_text(yaml.safe_dump(converted()))
     found = sum(len(group["properties"]["rules"]) for group in GROUPS)
     assert f"SUCCESS: {found} rules found" in tool("promtool", "check", "rules", file)
-    text = REBOOT.replace("EVENT", EVENT).replace("P_", "azure_scheduled_events_")
+    text = REBOOT.replace("LABELS", LABELS).replace("P_", "azure_scheduled_events_")
     text = text.replace("{VM", '{job="azure-scheduled-events-exporter", instance="vm-1"')
     (tmp_path / "test.yml").write_text(text)
     tool("promtool", "test", "rules", tmp_path / "test.yml")

@@ -16,6 +16,7 @@ from exporter.simulator import Fault
 from exporter.state.jobs import Approvals
 from tests.approval.support import transitions
 from tests.bench import Bench, Build
+from tests.bench.test_watch import start_nameless
 from tests.builders import FREEZE_ID, REBOOT_ID, raw_event
 from tests.clocks import NOW
 from tests.docs.pages import blocks
@@ -25,7 +26,6 @@ APPROVE = "approval: {mode: 'on', rules: [{name: x, action: approve}]}"
 HOLD = APPROVE.replace("action: approve", "action: hold")
 REQUIRING = APPROVE.replace("approve}", "approve, require_hooks: [h]}")
 UNANSWERED = Fault("drop", endpoint="scheduledevents", method="POST")
-NAMELESS = Fault("error", endpoint="instance")
 NO_NAME = "this VM does not know its own name"
 
 
@@ -285,9 +285,7 @@ def test_an_answer_after_the_end(
 @pytest.mark.parametrize("leader", ["first", "any"])
 def test_without_a_name(build: Build, leader: str) -> None:
     """While the VM's name is unknown nothing is approved, and the reason is shown; then it is."""
-    bench = build("imds: {poll_interval: 1h}")
-    bench.simulator.set_fault(NAMELESS)
-    bench.forget(APPROVE.replace("rules", f"leader: {leader}, rules"))
+    bench = start_nameless(build, APPROVE.replace("rules", f"leader: {leader}, rules"))
     bench.show(raw_event(), wait=60)
     assert approval(bench) == {"state": "hold", "rule": None, "reason": NO_NAME}
     assert bench.approved == []
