@@ -17,8 +17,10 @@ import pytest
 import yaml
 from msgspec import inspect
 
-from exporter.config.kubernetes import Kubernetes
-from exporter.kubernetes.client import MOST_AT_ONCE, Client, KubernetesError
+from exporter.config.kubernetes import Drain, Kubernetes
+from exporter.kubernetes.client import MOST_AT_ONCE, Client, KubernetesError, Pod
+from exporter.kubernetes.drain import grace
+from exporter.simulator import Fault
 from tests.bench import Bench, Build
 from tests.bench.test_keys import keys
 from tests.builders import FREEZE_ID, REBOOT_ID, raw_event
@@ -94,6 +96,10 @@ def test_conditions_annotations_and_events(start: Start) -> None:
     assert api.annotations() == {"type": "Reboot", "event-id": REBOOT_ID, "not-before": at, "duration": "9m"}
     planned = ("True", "Reboot", f"Reboot {REBOOT_ID}, not before {at}, duration 9m")
     assert (api.condition("MaintenancePlanned"), api.condition("MaintenanceInProgress")) == (planned, nothing)
+    told = {event["message"]: (event["type"], event["count"]) for event in api.events.values()}
+    assert told.pop(f"scheduled: {planned[2]}") == ("Warning", 1)
+    assert [*told.values()] == [("Normal", 1)]
+    assert all(re.fullmatch("scheduled-event-[0-9a-f]{20}", name) for name in api.events)
     bench.show(reboot(bench, EventStatus="Started", NotBefore="", DurationInSeconds=-1), wait=2)
     assert api.condition("MaintenancePlanned") == nothing
     going = ("True", "Reboot", f"Reboot {REBOOT_ID}, not before {at}, duration unknown")
@@ -108,6 +114,38 @@ def test_conditions_annotations_and_events(start: Start) -> None:
     bench.advance(465.5)
     # Every 30 s.
     assert (len(api.events), api.calls.count("get nodes") - read) == (5, 16)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "count", "more"),
+    [
+        ("2nd re-boot", "ndreboot", 1, ""),
+        ("x" * 64, "x" * 63, 2, " (and 1 more)"),
+        ("42", "Unknown", 3, " (and 2 more)"),
+    ],
+)
+def test_a_condition_names_one_event(start: Start, kind: str, reason: str, count: int, more: str) -> None:
+    """The most urgent one, by a word, with the number of the others; a change of that is no transition."""
+    bench, api = start(None)
+    events = [reboot(bench, EventId=name, EventType=kind) for name in "abc"[:count]]
+    for number in (1, count):
+        bench.show(*events[:number], wait=2)
+        (planned,) = (one for one in api.node["status"]["conditions"] if one["type"] == "MaintenancePlanned")
+        assert ("lastTransitionTime" in planned) is (number == 1)
+    assert (planned["status"], planned["reason"]) == ("True", reason)
+    assert planned["message"].startswith(f"{kind} a, not before 2026-03-04T22:15:")
+    assert planned["message"].endswith(f"duration 5s{more}")
+
+
+def test_events_are_told_for_an_hour(start: Start) -> None:
+    """A new process creates those of the last hour again, which Kubernetes recognizes by their names."""
+    bench, api = start(None)
+    bench.show(reboot(bench, 7200), wait=2)
+    for after, count in ((3000, 1), (700, 0)):
+        api.events.clear()
+        bench.restart(after=after)
+        bench.advance(2)
+        assert len(api.events) == count
 
 
 def test_a_drain(start: Start, caplog: pytest.LogCaptureFixture) -> None:
@@ -292,6 +330,14 @@ def test_no_deadline(start: Start, event: dict[str, Any], graces: dict[str, int 
     assert api.node["spec"]["unschedulable"]
 
 
+@pytest.mark.parametrize(
+    ("left", "seconds"), [(None, None), (0.5, 1), (2.4, 1), (2.5, 2), (24, 19), (31, 26), (35, None)]
+)
+def test_a_grace_period_ends_before_not_before(left: float | None, seconds: int | None) -> None:
+    """It leaves 5 s, or a fifth of the time if that is less; 1 s is the least, and 30 s are the pod's own."""
+    assert grace(Pod("default", "web", "it"), Drain(), left) == seconds
+
+
 def test_an_api_server_that_cannot_be_reached(start: Start) -> None:
     """That is a problem, with its cause; everything is done soon after, also when it happens again."""
     bench, api = start()
@@ -426,13 +472,15 @@ def test_conflicts_without_end(start: Start) -> None:
 
 @pytest.mark.parametrize("call", ["evict", "create_event"])
 def test_evictions_that_end_early(start: Start, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
-    """Of many pods, no more than are evicted at once follow a request without an answer."""
+    """Of many pods, no more than are evicted at once follow a request without an answer; five are named."""
     asked = Mock(side_effect=KubernetesError("create it", None, "no answer within 4 s"))
     monkeypatch.setattr(Client, call, asked)
     many = [f"web-{number}" for number in range(30)]
     bench, _ = start(prepare=lambda api: [*map(api.pod, many)], conditions=False)
     bench.show(reboot(bench))
     assert 1 <= asked.call_count <= MOST_AT_ONCE
+    drain = bench.api("kubernetes")["drain"]
+    assert (drain.count("default/"), drain.rpartition(" and ")[2]) == (5, "26 more")
 
 
 def test_a_node_that_cannot_be_cordoned(start: Start) -> None:
@@ -493,18 +541,29 @@ def test_the_cordon_of_others_stays(start: Start, change: Callable[[Api], None])
     assert (api.node["spec"]["unschedulable"], api.annotations(), api.taints()) == (True, {}, {})
 
 
+def marked(api: Api, mark: str) -> None:
+    """Mark the Node as a drain does."""
+    api.node["spec"] |= {"unschedulable": True, "taints": [{"key": TAINT, "effect": "NoSchedule"}]}
+    api.node["metadata"]["annotations"] = {f"scheduled-events-exporter/{mark}": "Reboot"}
+    if mark != "cordoned":
+        cordoned_again(api)
+
+
 @pytest.mark.parametrize("mark", ["cordoned", REBOOT_ID.lower()], ids=["ours", "of chart 0.1.0"])
 def test_the_state_was_lost(start: Start, mark: str) -> None:
-    """What the Node says suffices to undo it, but not before the first document."""
-
-    def prepare(api: Api) -> None:
-        api.node["spec"] |= {"unschedulable": True, "taints": [{"key": TAINT, "effect": "NoSchedule"}]}
-        api.node["metadata"]["annotations"] = {f"scheduled-events-exporter/{mark}": "Reboot"}
-        if mark != "cordoned":
-            cordoned_again(api)
-
-    _, api = start(prepare=prepare)
+    """What the Node says suffices to undo it, but not before the first document, and the name of this VM."""
+    bench, api = start(prepare=lambda api: marked(api, mark))
     assert (api.annotations(), api.taints(), api.node["spec"].get("unschedulable")) == ({}, {}, None)
+    bench.simulator.set_fault(Fault("error", endpoint="instance"))
+    bench.app.stop()
+    (bench.state / "state.db").unlink()
+    marked(api, mark)
+    bench.start()
+    bench.advance(60)
+    assert api.taints() == {TAINT: ""}
+    bench.simulator.set_fault(None)
+    bench.advance(60)
+    assert api.taints() == {}
 
 
 def test_two_events(start: Start) -> None:
