@@ -25,7 +25,7 @@ from exporter.commands.flags import (
     refuse_bytes,
     serving,
     state_directory,
-    without_secrets,
+    without_value,
 )
 from exporter.commands.service import SERVICE
 from exporter.config import PROGRAM, loading
@@ -38,8 +38,20 @@ _OUTPUT_FAILURES = (errno.ENOSPC, errno.EIO)
 _TESTABLE = (*Transition, *WatchChange)
 
 
+class _Command(click.Command):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # Click's own error would repeat them.
+        ctx.allow_extra_args = True
+        left = super().parse_args(ctx, args)
+        if left and not ctx.resilient_parsing:
+            ctx.fail("Got an unexpected argument; write a flag before each value.")
+        return left
+
+
 class _Program(click.Group):
     """Turns our exceptions into one line and an exit status: 2 for configuration, 1 otherwise."""
+
+    command_class = _Command
 
     def make_context(
         self, info_name: str | None, args: list[str], *rest: Any, **kwargs: Any
@@ -48,13 +60,13 @@ class _Program(click.Group):
         try:
             return super().make_context(info_name, args, *rest, **kwargs)
         except click.UsageError as error:
-            raise without_secrets(error) from None
+            raise without_value(error) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
-            raise without_secrets(error) from None
+            raise without_value(error) from None
         except ExporterError as error:
             for line in error.problems if isinstance(error, ConfigurationError) else [str(error)]:
                 click.echo(f"{PROGRAM}: {line}", err=True)

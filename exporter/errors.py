@@ -1,14 +1,17 @@
-"""The exceptions that this program raises on purpose, and the redaction of secrets in messages.
+"""The exceptions that this program raises on purpose, and the words of messages.
+
+A message about a configuration names the place, what is wrong and the remedy. It repeats no value, which may
+be a secret in the wrong place, except a target that does not exist and an unknown event type.
 
 Exceptions of libraries are translated into these at the boundary, ``from`` the original. A subclass exists
 only if some caller catches it.
 """
 
-import os
+import base64
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import StrEnum
-from pathlib import Path
+from urllib.parse import unquote
 
 
 class ExporterError(Exception):
@@ -137,34 +140,42 @@ def is_encodable(text: str) -> bool:
     return True
 
 
-# Letters and digits mixed, or a run of either that is longer than in names and numbers people write.
-_TOKEN = re.compile(r"(?=[^\W_]*\d)(?=[^\W_]*[^\W\d_])[^\W_]{8,}|\d{9,}|[^\W_]{24,}")
-_LONGEST = 60
+def did_you_mean(wrong: str, known: Collection[str], otherwise: str = "") -> str:
+    """Return a remedy: the known word that is likely to be meant, or else all of them."""
+    meant = near(wrong, known)
+    return f"did you mean {meant}?" if meant else otherwise or f"must be one of: {', '.join(known)}"
 
 
-def may_be_secret(text: str) -> bool:
-    """Return whether a value looks like an address or a token, which errors must not repeat."""
-    return "://" in text or "@" in text or len(text) > _LONGEST or bool(_TOKEN.search(text))
+def near(wrong: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """Return the known word that is the most similar, "" if none is similar enough."""
+    from difflib import get_close_matches
+
+    folded = {word.lower(): word for word in known}
+    return next((folded[word] for word in get_close_matches(wrong.lower(), folded, 1, cutoff)), "")
 
 
-def quoted(value: object) -> str:
-    """Return a value as an error may show it: in quotes, or only its length if it may be a secret."""
-    text = str(value)
-    return f"a text of {len(text)} characters" if may_be_secret(text) else repr(text)
+def without(text: str, secrets: Iterable[str]) -> str:
+    """Return a foreign text without any part of these URLs and values of headers, which it may repeat."""
+    for part in sorted(_parts(secrets), key=len, reverse=True):
+        # A short part counts as a whole word only: a user named "a" is in every answer.
+        pattern = re.escape(part) if len(part) >= _LONG_PART else rf"(?<!\w){re.escape(part)}(?!\w)"
+        text = re.sub(pattern, "...", text, flags=re.IGNORECASE)
+    return text
 
 
-def program(command: str) -> str:
-    """Return the program of a command for an error: arguments, which may be secrets, are left out.
-
-    A space ends the program, except in the names of directories that exist.
-    """
-    folders = [str(path) for path in Path(command).parents if os.path.isdir(path)]  # noqa: PTH112  # never raises
-    folder = next((path for path in folders if command.startswith(path)), "")
-    name, *arguments = command[len(folder) :].split() or [""]
-    shown = quoted(name) if may_be_secret(name) else folder + name
-    return f"{shown} ..." if arguments else shown
+_LONG_PART = 6
+_SEPARATORS = re.compile(r"[/:@?&=#,;\s]+")
 
 
-def scrubbed(text: str) -> str:
-    """Return a library's message, which may contain the user's values, without possible secrets."""
-    return re.sub(r"[^\s'\"]+", lambda word: "..." if may_be_secret(word[0]) else word[0], text)
+def _parts(secrets: Iterable[str]) -> set[str]:
+    """Return all that is between separators, as written and decoded, and credentials as they are sent."""
+    found = set()
+    for secret in secrets:
+        address, _, query = (secret.partition("://")[2] or secret).partition("?")
+        values = [pair.partition("=")[2] for pair in query.split("&")]
+        parts = [part for text in (address, *values) for part in _SEPARATORS.split(text)]
+        found |= {shown for part in (*parts, *values) for shown in (part, unquote(part))}
+        if credentials := address.partition("/")[0].rpartition("@")[0]:
+            user, _, password = unquote(credentials).partition(":")
+            found.add(base64.b64encode(f"{user}:{password}".encode()).decode())
+    return found - {"", "yes", "no"}

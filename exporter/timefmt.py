@@ -8,8 +8,6 @@ from typing import Annotated, overload
 
 import msgspec
 
-from exporter.errors import quoted
-
 
 @overload
 def rfc3339(at: datetime, *, milliseconds: bool = ...) -> str: ...
@@ -35,7 +33,7 @@ def parse_number(text: str) -> float:
     `float` also takes underscores, digits of other scripts, "inf" and "nan": "0_8" is 8.
     """
     if not re.fullmatch(_NUMBER, text.strip()):
-        raise ValueError(f"{quoted(text)} is not a decimal number")
+        raise ValueError("is not a decimal number")
     return float(text)
 
 
@@ -71,12 +69,11 @@ def parse_duration(value: object) -> float:
         return 0.0
     match = re.fullmatch(_FORM, text)
     if not text or match is None:
-        example = "write it like 500ms, 1s, 15m, 1h30m or 7d"
-        raise ValueError(f"{quoted(text)} is not a valid duration; {example}")
+        raise ValueError("is not a valid duration; write it like 500ms, 1s, 15m, 1h30m or 7d")
     # As floats: too many digits become infinity instead of an exception.
     seconds = sum(float(n) * unit for n, unit in zip(match.groups(), _UNITS.values(), strict=True) if n)
     if seconds > _LONGEST:
-        raise ValueError(f"{quoted(text)} is too long; write at most 100y")
+        raise ValueError("is too long; write at most 100y")
     return seconds
 
 
@@ -97,7 +94,7 @@ def parse_retry_after(value: str, now: datetime) -> float | None:
 
 
 def parsed(parse: Callable[[object], object]) -> msgspec.Meta:
-    """Return the annotation of values that ``parse`` converts; its ValueError says what is wrong."""
+    """Return the annotation of values that ``parse`` converts; its ValueError does not repeat the value."""
     return msgspec.Meta(extra={"parse": parse})
 
 

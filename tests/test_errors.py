@@ -1,28 +1,6 @@
 import pytest
 
-from exporter.errors import ConfigurationError, Mistakes, cause, one_line, quoted, scrubbed
-
-
-@pytest.mark.parametrize(
-    ("text", "is_shown"),
-    [
-        ("ab " * 20, True),
-        ("ab " * 20 + "c", False),
-        ("x" * 23, True),
-        ("x" * 24, False),
-        ("12345678", True),
-        ("123456789", False),
-        ("abcdef1", True),
-        ("abcdefg1", False),
-        ("node_12345678_x", True),
-        ("http://a", False),
-        ("a@b", False),
-    ],
-)
-def test_what_may_be_a_secret(text: str, is_shown: bool) -> None:
-    """Errors show addresses, tokens and long texts by their length alone."""
-    assert quoted(text) == (repr(text) if is_shown else f"a text of {len(text)} characters")
-    assert scrubbed("bad 'abcdefg1' in http://a") == "bad '...' in ..."
+from exporter.errors import ConfigurationError, Mistakes, cause, one_line
 
 
 def test_the_reason_of_an_error() -> None:

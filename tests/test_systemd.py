@@ -119,9 +119,11 @@ def test_the_program(tmp_path: Path) -> None:
         get(f"http://127.0.0.1:{port}/-/healthy")
         assert heard(listener)[0] == "WATCHDOG=1"
         assert heard(listener)[0] == "WATCHDOG=1"
-        file.write_text("imds: {no_such_key: 1}\n")
+        file.write_text("imds: {poll_intervall: 1}\n")
         process.send_signal(signal.SIGHUP)
-        wait_for(listener, "RELOADING=1", "READY=1", "STATUS=.*reload failed: .*no_such_key.*")
+        wait_for(
+            listener, "RELOADING=1", "READY=1", "STATUS=.*reload failed: .*poll_intervall: unknown key.*"
+        )
         file.write_text("")
         process.send_signal(signal.SIGHUP)
         wait_for(listener, "RELOADING=1", "READY=1", "STATUS=.*: no answer yet")

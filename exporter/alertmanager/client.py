@@ -15,7 +15,7 @@ from exporter import __version__
 from exporter.clock import Clock
 from exporter.config import PROGRAM
 from exporter.config.addresses import Address, without_credentials
-from exporter.errors import cause, one_line, scrubbed
+from exporter.errors import cause, one_line, without
 from exporter.transport import Answer, Request, Transport
 
 # For a whole answer.
@@ -43,12 +43,11 @@ class Client:
         self.label = f"{url.scheme}://{url.hostname}"
         self._base = without_credentials(address.url)
         self._headers = {"User-Agent": f"{PROGRAM}/{__version__}", **address.headers}
-        self._secrets = [*address.headers.values()]
+        self._secrets = (address.url, *address.headers.values())
         if credentials:
             user, _, password = (unquote(part) for part in credentials.partition(":"))
             token = base64.b64encode(f"{user}:{password}".encode()).decode()
             self._headers["Authorization"] = f"Basic {token}"
-            self._secrets += [token, user, password]
         self._clock = clock
         self._transport = Transport(self._base)
 
@@ -89,9 +88,6 @@ class Client:
         if answer.status < HTTPStatus.BAD_REQUEST:
             return f"{problem}: redirects are not followed; correct alertmanager.urls"
         words = answer.body[:_MOST_SHOWN_BYTES].decode(errors="replace")
-        is_leak = any(secret and secret in words for secret in self._secrets)
-        return problem if is_leak or "<" in words or not words.strip() else f"{problem}: {_shown(words)}"
-
-
-def _shown(words: str) -> str:
-    return one_line(scrubbed(words))
+        if "<" in words or not words.strip():
+            return problem
+        return f"{problem}: {one_line(without(words, self._secrets))}"

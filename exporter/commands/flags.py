@@ -1,7 +1,6 @@
 """Flags that several commands share, each with its environment variable."""
 
-import os
-import sys
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,9 +8,15 @@ from typing import Any
 import click
 
 from exporter.commands import completion
-from exporter.config import IMDS_ADDRESS, Overrides, http_url, parse_endpoint, parse_poll_interval
-from exporter.config.checks import fault_of_name
-from exporter.errors import is_encodable, may_be_secret, quoted
+from exporter.config import (
+    IMDS_ADDRESS,
+    Overrides,
+    http_url,
+    parse_endpoint,
+    parse_instance_name,
+    parse_poll_interval,
+)
+from exporter.errors import is_encodable
 from exporter.timefmt import parse_duration
 
 FILE = click.Path(path_type=Path)
@@ -33,7 +38,7 @@ class Parsed(click.ParamType[object]):
 
 
 def _exporter_url(text: str) -> str:
-    """Return a URL without trailing slash; an error does not repeat it, as it may contain a password."""
+    """Return a URL without trailing slash."""
     url = http_url(text)
     if url is None or url.query or url.fragment or not text.isprintable() or " " in text:
         raise ValueError("is not a valid URL; write it like http://127.0.0.1:9843")
@@ -48,12 +53,6 @@ class Flag(click.Option):
             ctx.get_parameter_source(self.name or "") is click.core.ParameterSource.ENVIRONMENT
         )
         return str(self.envvar) if is_variable else super().get_error_hint(ctx)
-
-
-def _instance_name(text: str) -> str:
-    if fault := fault_of_name(text):
-        raise ValueError(fault)
-    return text
 
 
 DURATION = Parsed("duration", parse_duration)
@@ -85,7 +84,7 @@ def common(endpoint: str = IMDS_ADDRESS) -> tuple[click.Option, ...]:
         ),
         flag(
             "--instance.name",
-            type=Parsed("name", _instance_name),
+            type=Parsed("name", parse_instance_name),
             metavar="NAME",
             help="Name of this VM in the Resources of events.  [default: from IMDS]",
         ),
@@ -212,20 +211,29 @@ def overrides(flags: dict[str, Any]) -> Overrides:
 
 def refuse_bytes(args: Iterable[str], environ: Mapping[str, str]) -> None:
     """Refuse what is not UTF-8: no JSON, trace or message could show it. Python reads it as surrogates."""
-    for text in args:
+    for number, text in enumerate(args, 1):
         if not is_encodable(text):
-            raise click.UsageError(f"the argument {quoted(text)} is not UTF-8 text; choose another")
+            raise click.UsageError(f"argument {number} is not UTF-8 text; choose another")
     for name, text in environ.items():
         if name.startswith("SCHEDULED_EVENTS_") and not is_encodable(text):
             raise click.UsageError(f"the variable {name} is not UTF-8 text; choose another value")
 
 
-def without_secrets(error: click.UsageError) -> click.UsageError:
-    """Return the error without the values in it, from command line or environment, that may be secrets."""
-    own = isinstance(error, click.BadParameter) and error.param and isinstance(error.param.type, Parsed)
-    given = [value for name, value in os.environ.items() if name.startswith("SCHEDULED_EVENTS_")]
-    values = {part for word in (*sys.argv[1:], *given) for part in (word, *word.partition("="))}
-    told = text = error.format_message()
-    for value in () if own else sorted(filter(may_be_secret, values), key=len, reverse=True):
-        text = text.replace(repr(value), quoted(value)).replace(value, quoted(value))
-    return error if text == told else click.UsageError(text, error.ctx)
+def without_value(error: click.UsageError) -> click.UsageError:
+    """Return an error of click without the value that it repeats, which may be a secret."""
+    if isinstance(error, click.NoSuchCommand):
+        return click.NoSuchCommand(error.command_name, "No such command.", error.possibilities, error.ctx)
+    if isinstance(error, click.NoSuchOption):
+        # Up to what is in no name: in --json://... a URL follows.
+        name = re.split(r"[^\w.-]", error.option_name)[0]
+        return click.NoSuchOption(name, None, error.possibilities, error.ctx)
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        kind, words = error.param.type, ""
+        if isinstance(kind, click.Choice):
+            words = f"must be one of: {', '.join(kind.choices)}"
+        elif isinstance(kind, click.IntRange | click.FloatRange):
+            words = f"must be a number from {kind.min:g} to {kind.max:g}"
+        elif isinstance(kind, click.types.BoolParamType):
+            words = "must be true or false"
+        return click.BadParameter(words, error.ctx, error.param) if words else error
+    return error

@@ -14,7 +14,7 @@ from exporter.clock import Clock
 from exporter.commands.terminal import aligned
 from exporter.config import Config, Route
 from exporter.config.addresses import Address
-from exporter.errors import ConfigurationError, ImdsError, quoted
+from exporter.errors import ConfigurationError, ImdsError
 from exporter.imds.client import ImdsClient, asked_again, endpoint_of
 from exporter.model.lifecycle import ENDINGS, Transition
 from exporter.model.messages import AnyMessage, Delivery, Message, WatchChange, WatchMessage
@@ -57,8 +57,7 @@ class Trial(NamedTuple):
             click.echo(missing, err=True)
             return 1
         if target is not None and target not in names:
-            known = ", ".join(names)
-            raise ConfigurationError(f"--target: {quoted(target)} is not a target; the targets are: {known}")
+            raise ConfigurationError(f"--target: there is no such target; there are {', '.join(names)}")
         vm = _vm(endpoint_of(self.settings.imds.endpoint), self.clock, self.settings.instance.name)
         vm = replace(vm, node=self.plan.node)
         chosen: dict[str, list[AnyMessage]] = {}

@@ -12,8 +12,9 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from exporter.config.kubernetes import Kubernetes
-from exporter.config.match import Match, Zone
-from exporter.errors import ConfigurationError, is_encodable, quoted
+from exporter.config.match import Match, Name, Text, Zone, parse_text
+from exporter.errors import ConfigurationError, is_encodable
+from exporter.model.events import LONGEST_NAME
 from exporter.timefmt import Duration, parse_duration, parsed
 
 # The newest version that IMDS knows, see `exporter.imds.client`.
@@ -33,7 +34,8 @@ IMDS_ADDRESS = "http://169.254.169.254"
 DISCOVER = "discover"
 
 
-# What flags and files may contain. The ValueError of each function contains the mistake and the correct form.
+# What flags and files may contain. The ValueError of each function contains the mistake and the correct form,
+# but not the value.
 
 
 def http_url(text: str) -> SplitResult | None:
@@ -47,7 +49,7 @@ def http_url(text: str) -> SplitResult | None:
 
 
 def parse_endpoint(value: object) -> str:
-    """Return the address of IMDS: a URL without path, or ``discover``; errors do not repeat it."""
+    """Return the address of IMDS: a URL without path, or ``discover``."""
     text, remedy = str(value), f"write a URL without path, like {IMDS_ADDRESS}, or {DISCOVER}"
     if text == DISCOVER:
         return text
@@ -66,24 +68,33 @@ def parse_external_url(value: object) -> str:
         return text
     # Printable ASCII, without what ends a URL in texts and HTML.
     if http_url(text) is None or not re.fullmatch("[!#-;=?-_a-~]+", text):
-        raise ValueError(f"{quoted(text)} is not a valid URL; {remedy}")
+        raise ValueError(f"is not a valid URL; {remedy}")
     if set("?#@") & set(text):
-        raise ValueError(f"{quoted(text)} has more than scheme, host, port and path; {remedy}")
+        raise ValueError(f"has more than scheme, host, port and path; {remedy}")
     return text
+
+
+def parse_instance_name(value: object) -> str:
+    name = parse_text(value)
+    if name != name.strip():
+        raise ValueError("begins or ends with a space; remove it")
+    if len(name) > LONGEST_NAME:
+        raise ValueError(f"has {len(name)} characters; at most {LONGEST_NAME} are allowed")
+    return name
 
 
 def parse_poll_interval(value: object) -> float:
     """Return a duration from 200ms, as IMDS throttles at 5 requests a second, to 1h."""
     seconds = parse_duration(value)
     if not 0.2 <= seconds <= 3600:
-        raise ValueError(f"{value} is out of range; Azure asks for 1s, and 200ms to 1h is possible")
+        raise ValueError("is out of range; Azure asks for 1s, and 200ms to 1h is possible")
     return seconds
 
 
 def parse_positive(value: object) -> float:
     seconds = parse_duration(value)
     if seconds <= 0:
-        raise ValueError(f"{value} is too short; write more than 0s")
+        raise ValueError("is too short; write more than 0s")
     return seconds
 
 
@@ -97,11 +108,12 @@ def parse_api_version(value: object) -> str:
     except ValueError:
         usable = None
     if not usable:
-        raise ValueError(f"{quoted(text)} is not a known version; known are {', '.join(API_VERSIONS)}")
+        raise ValueError(f"is not a known version; known are {', '.join(API_VERSIONS)}")
     return text
 
 
 Endpoint = Annotated[str, parsed(parse_endpoint)]
+InstanceName = Annotated[str, parsed(parse_instance_name)]
 ExternalUrl = Annotated[str, parsed(parse_external_url)]
 PollInterval = Annotated[float, parsed(parse_poll_interval)]
 Positive = Annotated[float, parsed(parse_positive)]
@@ -122,7 +134,7 @@ class Imds(msgspec.Struct, frozen=True):
 
 
 class Instance(msgspec.Struct, frozen=True):
-    name: str = ""
+    name: InstanceName = ""
 
 
 class Events(msgspec.Struct, frozen=True):
@@ -140,7 +152,7 @@ class Metrics(msgspec.Struct, frozen=True):
 class State(msgspec.Struct, frozen=True):
     """The directory of the state; empty: see `state_directory`."""
 
-    directory: str = ""
+    directory: Text = ""
 
 
 class InService(msgspec.Struct, frozen=True):
@@ -158,7 +170,7 @@ class Templates(msgspec.Struct, frozen=True):
 class Target(msgspec.Struct, frozen=True):
     """One receiver of messages; exactly one of ``url``, ``url_file``, ``tag`` and ``webhook`` is given."""
 
-    name: str
+    name: Name
     url: str = ""
     url_file: str = ""
     tag: str = ""
@@ -170,7 +182,7 @@ class Target(msgspec.Struct, frozen=True):
 class Route(msgspec.Struct, frozen=True):
     """Which transitions go to which targets; with ``leader: first`` only if this VM is the first affected."""
 
-    targets: tuple[str, ...]
+    targets: tuple[Name, ...]
     match: Match = Match()
     leader: Literal["all", "first"] = "all"
 
@@ -179,7 +191,7 @@ class WatchNotices(msgspec.Struct, frozen=True):
     """Targets to notify about the lack of a valid document, and after how long; None: all targets."""
 
     after: Positive = 300
-    targets: tuple[str, ...] | None = None
+    targets: tuple[Name, ...] | None = None
 
 
 class Notifications(msgspec.Struct, frozen=True):
@@ -195,11 +207,11 @@ class Notifications(msgspec.Struct, frozen=True):
 class Rule(msgspec.Struct, frozen=True):
     """A rule for approvals; the first that matches decides."""
 
-    name: str
+    name: Name
     action: Literal["approve", "hold"]
     match: Match = Match()
     delay: Duration = 0
-    require_hooks: tuple[str, ...] = ()
+    require_hooks: tuple[Name, ...] = ()
 
 
 class Approval(msgspec.Struct, frozen=True):
@@ -211,7 +223,7 @@ class Approval(msgspec.Struct, frozen=True):
 
 
 class Hook(msgspec.Struct, frozen=True):
-    name: str
+    name: Name
     command: tuple[str, ...]
     match: Match = Match()
     timeout: Positive = 300
@@ -278,9 +290,7 @@ def state_directory(config: Config) -> Path:
     chosen = config.state.directory or os.environ.get("STATE_DIRECTORY", "").split(":")[0]
     path = Path(chosen) if chosen else _default_directory()
     if not is_encodable(str(path.absolute())):
-        raise ConfigurationError(
-            f"the path of the state directory, {str(path)!r}, is not UTF-8 text; set state.directory"
-        )
+        raise ConfigurationError("the path of the state directory is not UTF-8 text; set state.directory")
     return path
 
 

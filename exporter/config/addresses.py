@@ -10,7 +10,7 @@ import msgspec
 from exporter import files
 from exporter.config import Alertmanager, Config, Notifications, Target, http_url
 from exporter.config.yamlfile import Keys, YamlFile, dotted, parse
-from exporter.errors import ConfigurationError, Mistakes, quoted
+from exporter.errors import ConfigurationError, Mistakes
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -383,18 +383,18 @@ def _expanded(text: str, keys: Keys, file: YamlFile, environ: Mapping[str, str])
                 raise file.error(keys, "${...} must contain only the name of a variable; use ${NAME}")
             if not (value := environ.get(name)):
                 remedy = "set it, or use url_file" if keys[-1] == "url" else "set it"
-                raise file.error(keys, f"the environment has no variable {quoted(name)}; {remedy}")
+                raise file.error(keys, f"names a variable that the environment does not have; {remedy}")
             if is_url:
                 fault = _fault_of_value(value, text[: found.start()], text[found.end() :])
             else:
                 fault = "" if value.isprintable() else _CONTROL
             if fault:
-                raise file.error(keys, f"the value of the variable {quoted(name)} {fault}")
+                raise file.error(keys, f"the value of a variable {fault}")
     mistakes.check()
     result = _VARIABLE.sub(lambda found: environ[found[1]], text).strip()
     if is_url and (fault := fault_of(result)):
-        whole = _VARIABLE.fullmatch(text.strip())
-        raise file.error(keys, f"the value of the variable {quoted(whole[1])} {fault}" if whole else fault)
+        is_whole = _VARIABLE.fullmatch(text.strip())
+        raise file.error(keys, f"the value of the variable {fault}" if is_whole else fault)
     return result
 
 

@@ -11,11 +11,9 @@ from exporter.config import Alertmanager, Config, Hook, Mode, Rule
 from exporter.config.checks import Mistake
 from exporter.config.kubernetes import DRAIN
 from exporter.config.match import STATUSES_AT, Match, Scope
-from exporter.config.yamlfile import Keys
-from exporter.errors import program, quoted
+from exporter.config.yamlfile import Keys, dotted
 from exporter.model.events import EVENT_STATUSES, EVENT_TYPES, SCHEDULED, STARTED
 from exporter.model.lifecycle import ENDINGS, Transition
-from exporter.timefmt import format_duration
 
 # Transitions of an event that has not been approved yet.
 _BEFORE_APPROVAL = {Transition.ADVISED, Transition.SCHEDULED, Transition.UPDATED, Transition.IMMINENT}
@@ -24,15 +22,16 @@ _BEFORE_APPROVAL = {Transition.ADVISED, Transition.SCHEDULED, Transition.UPDATED
 _BEGINNINGS = {Transition.SCHEDULED, Transition.IMMINENT, Transition.STARTED}
 _INTERPRETERS = ("bash", "cmd", "env", "powershell", "pwsh", "python", "python3", "sh", "sudo")
 
-_REMEDY = "for the time shortly before the start, add {} to events.imminent and use transitions: [imminent]"
+_LATE = (
+    "is compared only when a transition happens; for the time shortly before the start, add the same "
+    "duration to events.imminent and use transitions: [imminent]"
+)
 
 
 def advice(config: Config) -> Iterator[Mistake]:
     """Return the place of each part that has no effect, and why."""
-    watch, interval = config.notifications.watch, config.imds.poll_interval
-    if watch.after < interval:
-        after, poll = format_duration(watch.after), format_duration(interval)
-        problem = f"{after} is less than imds.poll_interval, {poll}: a failed poll makes it blind"
+    if config.notifications.watch.after < config.imds.poll_interval:
+        problem = "is less than imds.poll_interval, so a single failed poll makes it blind"
         yield ("notifications", "watch", "after"), problem
     yield from _routes(config)
     yield from _rules(config)
@@ -68,8 +67,7 @@ def _match(place: Keys, match: Match, config: Config) -> Iterator[Mistake]:
     if bound is None or Transition.IMMINENT in (transitions or ()):
         return
     if transitions is not None or all(threshold > bound for threshold in config.events.imminent):
-        remedy = _REMEDY.format(format_duration(bound))
-        yield (*place, "max_notice"), f"is compared only when a transition happens; {remedy}"
+        yield (*place, "max_notice"), _LATE
 
 
 def _undone(hooks: Sequence[Hook]) -> Iterator[Mistake]:
@@ -91,8 +89,8 @@ def _undone(hooks: Sequence[Hook]) -> Iterator[Mistake]:
             kinds = " or ".join(left)
             what = f"an event of type {kinds}" if kinds else "an event"
             how = " or ".join(end for end in ENDINGS if any(end in missing for missing in left.values()))
-            names = " and ".join(quoted(one.name) for one in undoing)
-            reason = f"{names} may not run then; if it is to undo it, widen its match"
+            places = " and ".join(dotted(("hooks", hooks.index(one))) for one in undoing)
+            reason = f"{places} may not run then; if it is to undo it, widen its match"
             yield ("hooks", index), f"what it begins may stay where {what} is {how}: {reason}"
 
 
@@ -149,9 +147,9 @@ def _rules(config: Config) -> Iterator[Mistake]:
     if config.approval.mode is not Mode.OFF and all(rule.action == "hold" for rule in rules):
         yield ("approval", "mode"), "nothing is approved without a rule whose action is approve"
     for index, rule in enumerate(rules):
-        earlier = next((one for one in rules[:index] if _covers(one.match, rule.match)), None)
+        earlier = next((n for n, one in enumerate(rules[:index]) if _covers(one.match, rule.match)), None)
         if earlier is not None:
-            reason = f"never decides: the rule {quoted(earlier.name)} above matches all that it matches"
+            reason = f"never decides: {dotted((*here, earlier))} above matches all that it matches"
             yield (*here, index), reason
         elif reason := _never(rule.match, config):
             yield (*here, index, "match"), f"nothing matches: {reason}"
@@ -212,10 +210,10 @@ def _within(wide: tuple[float | None, float | None], narrow: tuple[float | None,
 def _not_executable(command: str) -> str:
     path = Path(command)
     if path.name == command:
-        return "" if shutil.which(command) else f"{program(command)} is not found in PATH"
+        return "" if shutil.which(command) else "the program is not found in PATH"
     if not path.exists():
-        return f"{program(command)} does not exist"
-    return "" if path.is_file() and os.access(path, os.X_OK) else f"{path} is not executable"
+        return "the program does not exist"
+    return "" if path.is_file() and os.access(path, os.X_OK) else "the program is not executable"
 
 
 def _required(place: Keys, rule: Rule, config: Config) -> Iterator[Mistake]:
@@ -226,7 +224,7 @@ def _required(place: Keys, rule: Rule, config: Config) -> Iterator[Mistake]:
     for number, name in enumerate(rule.require_hooks if rule.action == "approve" else ()):
         match = hooks.get(name)
         if match is not None and (reason := _apart(match, rule.match)):
-            yield (*place, number), f"the hook {quoted(name)} never runs for what the rule matches: {reason}"
+            yield (*place, number), f"the hook never runs for what the rule matches: {reason}"
         elif name == DRAIN and (spared := _spared(config.kubernetes.drain.match, rule.match)):
             remedy = "add them to kubernetes.drain.match.event_types, or name the others in the rule's match"
             yield (*place, number), f"the Node is never drained for {', '.join(spared)}; {remedy}"

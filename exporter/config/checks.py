@@ -1,18 +1,17 @@
 """Checks across the keys of a configuration."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from exporter.config import Alertmanager, Config, Hook, Notifications, Target
+from exporter.config import Config, Target
 from exporter.config.kubernetes import DRAIN
 from exporter.config.match import Match, Scope, Window
-from exporter.config.yamlfile import Keys
-from exporter.errors import quoted
-from exporter.model.events import EVENT_TYPES, LONGEST_NAME, REBALANCE, SCHEDULED
+from exporter.config.yamlfile import Keys, dotted
+from exporter.errors import did_you_mean
+from exporter.model.events import EVENT_TYPES, REBALANCE, SCHEDULED
 from exporter.model.vm import tag_label
-from exporter.timefmt import format_duration
 
 Mistake = tuple[Keys, str]
 
@@ -22,55 +21,35 @@ _OWN_HEADERS = ("content-type", "content-length", "host", "traceparent", "transf
 
 _OWN_LABELS = ("alertname", "instance_name", "event_id", "event_type", "event_source", "severity")
 
-# Shown in logs, messages or metrics, where a URL with a password must not appear.
-_NOT_URLS = (
-    ("instance", "name"),
-    ("state", "directory"),
-    ("kubernetes", "node"),
-    ("kubernetes", "service_account"),
-)
 # Where variables are replaced, or are for the program that a hook runs.
 _EXPANDED = ("url", "urls", "webhook", "headers", "command")
 # In a template ${{ is a dollar sign before an expression.
 _VARIABLE = re.compile(r"\$\{(?!\{)")
 _NO_VARIABLE = "has a ${...}, which is replaced in addresses and headers of targets only; write the value"
+_NO_DRAIN = f"{DRAIN} never succeeds; set kubernetes.drain.enabled to true and mode to drain"
 
 
-def findings(config: Config) -> Iterator[Mistake]:
-    """Return the place and the fault, with its remedy, of each mistake."""
-    if fault := fault_of_name(config.instance.name):
-        yield ("instance", "name"), fault
-    for section, key in _NOT_URLS:
-        if "://" in getattr(getattr(config, section), key):
-            yield (section, key), "is a URL, which is not possible here"
-    for keys in _unexpanded(config, ()):
-        yield keys, _NO_VARIABLE
-    labels: dict[str, str] = {}
-    for index, tag in enumerate(config.metrics.tags):
-        first = labels.setdefault(label := tag_label(tag), tag)
-        if first != tag:
-            fault = f"becomes the label {label}, as {quoted(first)} does; keep one"
-            yield ("metrics", "tags", index), fault
-    yield from _notifications(config.notifications)
-    yield from _approval(config)
-    yield from _hooks(config.hooks)
-    yield from _alertmanager(config.alertmanager)
+def findings(config: Config, faulty: set[str]) -> Iterator[Mistake]:
+    """Return the place and the fault, with its remedy, of each mistake in all but the ``faulty`` sections."""
+    for section in config.__struct_fields__:
+        if section not in faulty:
+            for keys in _unexpanded(getattr(config, section), (section,)):
+                yield keys, _NO_VARIABLE
     for keys, match in _matches(config):
-        yield from _match(keys, match)
+        if keys[0] not in faulty:
+            yield from _match(keys, match)
+    for check, sections in _CHECKS.items():
+        if faulty.isdisjoint(sections):
+            yield from check(config)
 
 
 def unknown_types(config: Config) -> Iterator[Mistake]:
     """Return the place of each unknown event type, and what may be meant; Azure may add types."""
     for place, match in _matches(config):
-        for index, event_type in enumerate(match.event_types or ()):
-            # An empty one is a mistake, or stands for a faulty one.
-            if event_type and event_type not in _KNOWN_TYPES:
-                from difflib import get_close_matches
-
-                near = next(iter(get_close_matches(event_type.capitalize(), _KNOWN_TYPES)), None)
-                known = f"did you mean {near}?" if near else f"known are {', '.join(_KNOWN_TYPES)}"
-                fault = f"{quoted(event_type)} is not a known event type; {known}"
-                yield (*place, "event_types", index), fault
+        for index, word in enumerate(match.event_types or ()):
+            if word not in _KNOWN_TYPES:
+                known = did_you_mean(word, _KNOWN_TYPES, f"known are {', '.join(_KNOWN_TYPES)}")
+                yield (*place, "event_types", index), f"{word} is not a known event type; {known}"
 
 
 def _unexpanded(value: object, place: Keys) -> Iterator[Keys]:
@@ -90,51 +69,34 @@ def _unexpanded(value: object, place: Keys) -> Iterator[Keys]:
             yield from _unexpanded(inner, (*place, index))
 
 
-def fault_of_name(name: str) -> str:
-    """Return why a VM cannot have this name, or ""."""
-    if name != name.strip():
-        return "begins or ends with a space; remove it"
-    if len(name) > LONGEST_NAME:
-        return f"has {len(name)} characters; at most {LONGEST_NAME} are allowed"
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return f"{quoted(name)} is not valid UTF-8"
-    return ""
+def _tags(config: Config) -> Iterator[Mistake]:
+    labels: dict[str, int] = {}
+    for index, tag in enumerate(config.metrics.tags):
+        first = labels.setdefault(tag_label(tag), index)
+        if config.metrics.tags[first] != tag:
+            here: Keys = ("metrics", "tags")
+            yield (*here, index), f"becomes the same label as {dotted((*here, first))}; keep one"
 
 
-def _notifications(settings: Notifications) -> Iterator[Mistake]:
-    here: Keys = ("notifications",)
+def _notifications(config: Config) -> Iterator[Mistake]:
+    settings, here = config.notifications, ("notifications",)
     known = [target.name for target in settings.targets]
-    yield from _names((*here, "targets"), known)
+    yield from _unique((*here, "targets"), known)
     for index, target in enumerate(settings.targets):
         yield from _target((*here, "targets", index), target, settings.apprise_config)
     for index, route in enumerate(settings.routes):
         place = (*here, "routes", index, "targets")
         if not route.targets:
             yield place, "is empty; name at least one target"
-        yield from _known_targets(place, route.targets, known)
-    yield from _known_targets((*here, "watch", "targets"), settings.watch.targets or (), known)
+        yield from _known(place, route.targets, known)
+    yield from _known((*here, "watch", "targets"), settings.watch.targets or (), known)
 
 
-def _known_targets(place: Keys, names: Sequence[str], known: Sequence[str]) -> Iterator[Mistake]:
-    for number, name in enumerate(names):
-        if fault := _unknown(name, "a target", known):
-            yield (*place, number), fault
-
-
-def _unknown(name: str, kind: str, known: Sequence[str]) -> str:
-    """Return the fault of a name that is not known, "" if it is, or may be that of an item without one."""
-    if name in known:
-        return ""
-    from difflib import get_close_matches
-
-    named = [one for one in known if one.strip()]
-    near = next(iter(get_close_matches(name, named)), None)
-    if near is None and named != list(known):
-        return ""
-    shown = f"did you mean {quoted(near)}?" if near else _there_are(named)
-    return f"{quoted(name)} is not {kind}; {shown}"
+def _known(place: Keys, targets: Sequence[str], known: Sequence[str]) -> Iterator[Mistake]:
+    for index, name in enumerate(targets):
+        if name not in known:
+            remedy = did_you_mean(name, known, "correct it, or add it to notifications.targets")
+            yield (*place, index), f"{name} is not a target; {remedy}"
 
 
 def _target(place: Keys, target: Target, apprise_config: str) -> Iterator[Mistake]:
@@ -151,10 +113,9 @@ def _target(place: Keys, target: Target, apprise_config: str) -> Iterator[Mistak
         yield (*place, "headers"), "is for webhooks; in an Apprise URL write headers as ?+Name=value"
     yield from _headers(place, target.headers)
     if re.fullmatch("alertmanager(-[0-9]+)?", target.name):
-        fault = f"{target.name!r} is the name of what alertmanager.urls has; choose another name"
-        yield (*place, "name"), fault
+        yield (*place, "name"), "is the name of what alertmanager.urls has; choose another name"
     if target.name.startswith("notify-") and target.name[7:].isdigit():
-        yield (*place, "name"), f"{target.name!r} is what --notify calls its targets; choose another name"
+        yield (*place, "name"), "is what --notify calls its targets; choose another name"
 
 
 def _headers(place: Keys, headers: Mapping[str, str]) -> Iterator[Mistake]:
@@ -171,19 +132,21 @@ def _approval(config: Config) -> Iterator[Mistake]:
     here: Keys = ("approval",)
     if config.approval.max_per_hour < 1:
         yield (*here, "max_per_hour"), "must be at least 1; to approve nothing, set approval.mode to off"
-    yield from _names((*here, "rules"), [rule.name for rule in config.approval.rules])
+    yield from _unique((*here, "rules"), [rule.name for rule in config.approval.rules])
+    for index, rule in enumerate(config.approval.rules):
+        yield from _never_applies((*here, "rules", index, "match"), rule.match)
+
+
+def _required_hooks(config: Config) -> Iterator[Mistake]:
     known = [hook.name for hook in config.hooks]
     if config.kubernetes.drain.evicts:
         known.append(DRAIN)
     for index, rule in enumerate(config.approval.rules):
-        place = (*here, "rules", index)
-        yield from _never_applies((*place, "match"), rule.match)
         for number, name in enumerate(rule.require_hooks):
-            if name == DRAIN and name not in known:
-                fault = f"{DRAIN} never succeeds; set kubernetes.drain.enabled to true and mode to drain"
-                yield (*place, "require_hooks", number), fault
-            elif fault := _unknown(name, "a hook", known):
-                yield (*place, "require_hooks", number), fault
+            if name not in known:
+                remedy = did_you_mean(name, known, "correct it, or add it to hooks")
+                fault = _NO_DRAIN if name == DRAIN else f"is not the name of a hook; {remedy}"
+                yield ("approval", "rules", index, "require_hooks", number), fault
 
 
 def _never_applies(place: Keys, match: Match) -> Iterator[Mistake]:
@@ -197,17 +160,17 @@ def _never_applies(place: Keys, match: Match) -> Iterator[Mistake]:
         yield (*place, "statuses"), fault
 
 
-def _hooks(hooks: Sequence[Hook]) -> Iterator[Mistake]:
-    yield from _names(("hooks",), [hook.name for hook in hooks])
-    for index, hook in enumerate(hooks):
+def _hooks(config: Config) -> Iterator[Mistake]:
+    yield from _unique(("hooks",), [hook.name for hook in config.hooks])
+    for index, hook in enumerate(config.hooks):
         if hook.name == DRAIN:
             yield ("hooks", index, "name"), f"{DRAIN} is the built-in drain; choose another name"
         if not hook.command or not hook.command[0].strip():
             yield ("hooks", index, "command"), 'is empty; write it like ["/usr/local/bin/drain"]'
 
 
-def _alertmanager(settings: Alertmanager) -> Iterator[Mistake]:
-    here: Keys = ("alertmanager",)
+def _alertmanager(config: Config) -> Iterator[Mistake]:
+    settings, here = config.alertmanager, ("alertmanager",)
     yield from _headers(here, settings.headers)
     if settings.match.target is Scope.OTHER:
         fault = '"other" never applies: alerts are about events that affect this VM; remove the key'
@@ -219,22 +182,14 @@ def _alertmanager(settings: Alertmanager) -> Iterator[Mistake]:
         elif name in _OWN_LABELS:
             yield (*here, "labels", name), "is set by the exporter; choose another name"
         elif not value:
-            yield (*here, "labels", name), "is empty, which is the same as no label; remove the key"
+            yield (*here, "labels", name), "is empty, which is the same as no label; remove the label"
 
 
-def _names(place: Keys, names: Sequence[str]) -> Iterator[Mistake]:
+def _unique(place: Keys, names: Sequence[str]) -> Iterator[Mistake]:
     for index, name in enumerate(names):
-        if not name.strip():
-            yield (*place, index, "name"), "is empty; set a name"
-        elif name in names[:index]:
-            yield (*place, index, "name"), f"{quoted(name)} is used twice; names must be unique"
-        elif "://" in name:
-            fault = "is a URL, and names appear in logs and metrics; choose another name"
+        if (first := names.index(name)) < index:
+            fault = f"is the name of {dotted((*place, first))}, too; names must be unique"
             yield (*place, index, "name"), fault
-
-
-def _there_are(known: Sequence[str]) -> str:
-    return f"defined: {', '.join(map(quoted, known))}" if known else "none is defined"
 
 
 def _matches(config: Config) -> Iterator[tuple[Keys, Match]]:
@@ -253,16 +208,13 @@ def _match(place: Keys, match: Match) -> Iterator[Mistake]:
     for field in match.__struct_fields__:
         if getattr(match, field) == ():
             yield (*place, field), "is empty, so nothing matches; remove the key to match everything"
-    for index, event_type in enumerate(match.event_types or ()):
-        if not event_type.strip():
-            yield (*place, "event_types", index), "is empty; write an event type like Reboot"
     if place[0] in ("in_service", "kubernetes", "approval", "alertmanager") and match.transitions is not None:
         yield (*place, "transitions"), "has no meaning here: use statuses"
     for what in ("duration", "notice"):
         least, most = match.bounds(what)
         if least is not None and most is not None and least > most:
-            problem = f"{format_duration(least)} is more than max_{what}, {format_duration(most)}"
-            yield (*place, f"min_{what}"), f"{problem}; nothing can match"
+            fault = f"is more than max_{what}, so nothing matches; correct one of them"
+            yield (*place, f"min_{what}"), fault
     yield from _windows((*place, "windows"), match.windows or ())
 
 
@@ -273,3 +225,14 @@ def _windows(place: Keys, windows: Sequence[Window]) -> Iterator[Mistake]:
             yield (*here, "days"), "is empty, so nothing matches; remove the key for all days"
         if window.start == window.end:
             yield here, "ends when it begins; for a whole day leave from and to out"
+
+
+# Each with the sections that it reads.
+_CHECKS: Mapping[Callable[[Config], Iterator[Mistake]], set[str]] = {
+    _tags: {"metrics"},
+    _notifications: {"notifications"},
+    _approval: {"approval"},
+    _required_hooks: {"approval", "hooks", "kubernetes"},
+    _hooks: {"hooks"},
+    _alertmanager: {"alertmanager"},
+}

@@ -6,7 +6,7 @@ are found before anything starts; each is a `ConfigurationError` with file, line
 
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from types import NoneType, UnionType
@@ -17,9 +17,9 @@ import msgspec
 from exporter import files as secret_files
 from exporter.config import Config, Mode, Overrides, addresses, yamlfile
 from exporter.config.addresses import Address
-from exporter.config.checks import fault_of_name, findings, unknown_types
+from exporter.config.checks import findings, unknown_types
 from exporter.config.yamlfile import MOST_MISTAKES, Keys, YamlFile
-from exporter.errors import ConfigurationError, Mistakes, quoted
+from exporter.errors import ConfigurationError, Mistakes, did_you_mean, near
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
@@ -90,8 +90,6 @@ def load_parsed(path: Path | None, overrides: Overrides, mistakes: Mistakes) -> 
     """Return the valid part of the file, with the parsed file; errors are added to ``mistakes``."""
     file = yamlfile.read(path) if path is not None else YamlFile()
     config = _checked(file, mistakes)
-    if fault := fault_of_name(overrides.instance_name or ""):
-        mistakes.problems.append(f"instance.name: {fault}")
     return msgspec.structs.replace(
         config,
         imds=_replace(config.imds, endpoint=overrides.imds_endpoint, poll_interval=overrides.poll_interval),
@@ -112,22 +110,9 @@ def _checked(file: YamlFile, mistakes: Mistakes) -> Config:
         # In YAML 1.1 off and on are booleans.
         approval["mode"] = (Mode.ON if approval["mode"] else Mode.OFF).value
     config = convert_sound(file, Config, mistakes)
-    for keys, fault in findings(config):
-        if not _follows(keys, file.faulty):
-            mistakes.problems += file.error(keys, fault).problems
+    for keys, fault in findings(config, file.faulty):
+        mistakes.problems += file.error(keys, fault).problems
     return config
-
-
-def _follows(place: Keys, faulty: Sequence[Keys]) -> bool:
-    """Return whether a finding may exist only because a faulty value was left out or replaced."""
-    hooks, targets, tags = ("hooks",), ("notifications", "targets"), ("notifications", "apprise_config")
-    if "require_hooks" in place and any(keys == hooks or keys[0] == "kubernetes" for keys in faulty):
-        return True
-    if "targets" in place[2:-1] and targets in faulty:
-        return True
-    if place[-1:] == ("tag",) and tags in faulty:
-        return True
-    return any(keys[: len(place)] == place[: len(keys)] for keys in faulty)
 
 
 def convert(file: YamlFile, kind: type[T]) -> T:
@@ -141,16 +126,23 @@ def convert(file: YamlFile, kind: type[T]) -> T:
 def convert_sound(file: YamlFile, kind: type[T], mistakes: Mistakes) -> T:
     """Return the valid part of the file's data as a msgspec type; add errors to ``mistakes``.
 
-    A key without a value is ignored, such as a section whose keys are all commented out.
+    A faulty key is left out. What requires it, and a list or a mapping with something faulty in it, is faulty
+    as well. A key without a value is ignored, such as a section whose keys are all commented out.
 
     Raises:
         ConfigurationError: no part is valid, or there are too many mistakes.
     """
+    file.known.update(_keys(kind))
     mistakes.problems += file.mistakes.problems
     result: T = _Converter(file, mistakes).convert(file.data, kind, ())
-    if () in file.faulty:
+    if result is _FAULTY:
         mistakes.check()
     return result
+
+
+_FAULTY = object()
+# An unknown key is shown only if it is so similar to a known one, and otherwise may be a value.
+_TYPO = 0.8
 
 
 class _Converter:
@@ -161,7 +153,7 @@ class _Converter:
         self._mistakes = mistakes
 
     def convert(self, data: Any, kind: Any, keys: Keys) -> Any:
-        """Return a value of this type, a blank one if the data are faulty."""
+        """Return a value of this type, `_FAULTY` if the data are."""
         kind, parse = _plain(kind)
         try:
             if parse:
@@ -171,17 +163,18 @@ class _Converter:
             if isinstance(data, dict) and get_origin(kind) is dict:
                 _, item = get_args(kind)
                 found = {key: self.convert(value, item, (*keys, key)) for key, value in data.items()}
-                return {key: value for key, value in found.items() if (*keys, key) not in self._file.faulty}
+                return _FAULTY if _FAULTY in found.values() else found
             # A YAML set is accepted as a list, too.
             if isinstance(data, list | set | tuple) and (sequence := get_origin(kind)) in (tuple, list):
                 item = get_args(kind)[0]
-                return sequence(self.convert(value, item, (*keys, index)) for index, value in enumerate(data))
+                items = [self.convert(value, item, (*keys, index)) for index, value in enumerate(data)]
+                return _FAULTY if _FAULTY in items else sequence(items)
             return msgspec.convert(data, kind)
         except msgspec.ValidationError as error:
-            self._add(keys, _explained(str(error), kind), keys)
+            self._add(keys, _explained(str(error), data, kind))
         except ValueError as error:
-            self._add(keys, str(error), keys)
-        return _blank(kind)
+            self._add(keys, str(error))
+        return _FAULTY
 
     def _struct(self, data: dict[str, Any], kind: Any, keys: Keys) -> Any:
         fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
@@ -189,23 +182,35 @@ class _Converter:
         for key, value in data.items():
             field, place = fields.get(key), (*keys, key)
             if field is None:
-                self._add(place, f"unknown key; {_hint(key, list(fields))}", place)
+                if near(key, fields, _TYPO) and re.fullmatch(r"\w+", key):
+                    self._file.known.add(key)
+                self._add(place, f"unknown key; {did_you_mean(key, fields)}")
             # Where templates of a target have no keys, those of the section around are used.
             elif value is not None and not (value == {} and field.default is None and _is_struct(field.type)):
                 found = self.convert(value, field.type, place)
-                if field.required or place not in self._file.faulty:
+                if found is not _FAULTY:
                     values[field.name] = found
-        for key, field in fields.items():
-            if field.required and field.name not in values:
-                self._add((*keys, key), f"{key} is missing; add it", keys)
-                values[field.name] = _blank(field.type)
-        return kind(**values)
+        required = [key for key, field in fields.items() if field.required and field.name not in values]
+        for key in required:
+            if data.get(key) is None:
+                self._add(keys, f"{key} is missing; add it")
+        return _FAULTY if required else kind(**values)
 
-    def _add(self, faulty: Keys, message: str, keys: Keys) -> None:
-        self._file.faulty.append(faulty)
+    def _add(self, keys: Keys, message: str) -> None:
+        self._file.faulty.update(map(str, keys[:1]))
         self._mistakes.problems += self._file.error(keys, message).problems
         if len(self._mistakes.problems) >= MOST_MISTAKES:
             self._mistakes.check()
+
+
+def _keys(kind: Any) -> Iterator[str]:
+    """Yield the keys of a type and of the types in it."""
+    kind, _ = _plain(kind)
+    for field in msgspec.structs.fields(kind) if _is_struct(kind) else ():
+        yield field.encode_name
+        yield from _keys(field.type)
+    for part in get_args(kind):
+        yield from _keys(part)
 
 
 def _is_struct(kind: Any) -> bool:
@@ -228,26 +233,13 @@ def _plain(kind: Any) -> tuple[Any, Callable[[object], object] | None]:
     return plain, meta.extra["parse"]
 
 
-def _blank(kind: Any) -> Any:
-    """Return a value in place of a faulty one, so that what contains it is checked, too."""
-    kind, _ = _plain(kind)
-    if _is_struct(kind):
-        return kind(
-            **{field.name: _blank(field.type) for field in msgspec.structs.fields(kind) if field.required}
-        )
-    if get_origin(kind) in (tuple, list):
-        return get_origin(kind)([_blank(get_args(kind)[0])])
-    choices = _choices(kind)
-    return msgspec.convert(choices[0], kind) if choices and kind is not bool else kind()
-
-
-def _explained(message: str, kind: Any) -> str:
+def _explained(message: str, data: object, kind: Any) -> str:
     """Return what msgspec says about a value in the words of this program."""
-    if wrong := re.fullmatch(r"Invalid enum value '?(.*?)'?", message):
+    if message.startswith("Invalid enum value"):
         choices = _choices(kind)
-        if wrong[1] in choices:
-            return f"{wrong[1]} is in quotes; remove them"
-        return f"{quoted(wrong[1])} is not supported; {_hint(wrong[1], choices)}"
+        if data in choices:
+            return "is in quotes; remove them"
+        return f"is not supported; {did_you_mean(str(data), choices)}"
     if unfit := re.fullmatch(r"Expected `(.+?)`, got `(.+?)`", message):
         wanted, got = unfit[1].split(" | "), unfit[2]
         # No, off and 7 are valid names, but not strings in YAML.
@@ -255,15 +247,6 @@ def _explained(message: str, kind: Any) -> str:
         shown = " or ".join(_JSON_TYPES.get(word, word) for word in wanted)
         return f"must be {shown}, but is {_JSON_TYPES.get(got, got)}{remedy}"
     return message
-
-
-def _hint(wrong: str, known: Sequence[str]) -> str:
-    """Return the key or word that may be meant, or all valid ones."""
-    from difflib import get_close_matches
-
-    folded = {name.lower(): name for name in known}
-    close = next(iter(get_close_matches(wrong.lower(), folded)), None)
-    return f"did you mean {folded[close]}?" if close else f"must be one of: {', '.join(known)}"
 
 
 def _choices(kind: Any) -> list[str]:

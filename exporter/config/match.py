@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from exporter.errors import quoted
 from exporter.model.events import (
     EVENT_STATUSES,
     REBALANCE,
@@ -22,6 +21,38 @@ from exporter.model.events import (
 )
 from exporter.model.lifecycle import Transition
 from exporter.timefmt import Duration, parsed
+
+# Types of texts that logs, messages and metrics show, where a URL with a password must not appear.
+
+
+def parse_text(value: object) -> str:
+    text = msgspec.convert(value, str)
+    if "://" in text:
+        raise ValueError("is a URL, which is not possible here")
+    return text
+
+
+def parse_name(value: object) -> str:
+    """Return the name of a target, a rule or a hook."""
+    text = msgspec.convert(value, str)
+    if not text.strip():
+        raise ValueError("is empty; set a name")
+    if "://" in text:
+        raise ValueError("is a URL, and names appear in logs and metrics; choose another name")
+    return text
+
+
+def parse_event_type(value: object) -> str:
+    """Return any word: Azure adds types without a new version of its API."""
+    text = msgspec.convert(value, str)
+    if not re.fullmatch(r"\s*[\w.-]+\s*", text):
+        raise ValueError("is not a word; write an event type like Reboot")
+    return text
+
+
+Text = Annotated[str, parsed(parse_text)]
+Name = Annotated[str, parsed(parse_name)]
+EventType = Annotated[str, parsed(parse_event_type)]
 
 
 class Scope(StrEnum):
@@ -49,7 +80,7 @@ def parse_time_of_day(value: object) -> int:
     """Return minutes since midnight, written ``22:00``; ``24:00`` is the end of the day."""
     found = _TIME_OF_DAY.fullmatch(str(value))
     if found is None:
-        raise ValueError(f'{quoted(value)} is not a valid time of day; write it like "22:00"')
+        raise ValueError('is not a valid time of day; write it like "22:00"')
     return int(found[1]) * 60 + int(found[2])
 
 
@@ -59,8 +90,7 @@ def parse_zone(value: object) -> str:
         _zone(str(value))
     # Unknown zones raise a KeyError.
     except (KeyError, ValueError, OSError) as error:
-        problem = f"{quoted(value)} is not a known time zone; write it like Europe/Berlin or UTC"
-        raise ValueError(problem) from error
+        raise ValueError("is not a known time zone; write it like Europe/Berlin or UTC") from error
     return str(value)
 
 
@@ -94,8 +124,7 @@ class Window(msgspec.Struct, frozen=True):
 class Match(msgspec.Struct, frozen=True):
     """Conditions that must all be met; an unspecified key matches every event."""
 
-    # Any words: Azure adds types without a new version of its API.
-    event_types: tuple[str, ...] | None = None
+    event_types: tuple[EventType, ...] | None = None
     event_sources: tuple[Literal["Platform", "User"], ...] | None = None
     statuses: tuple[Literal["Scheduled", "Started"], ...] | None = None
     transitions: tuple[Transition, ...] | None = None

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from exporter import files
-from exporter.errors import ConfigurationError, Mistakes, may_be_secret
+from exporter.errors import ConfigurationError, Mistakes
 
 Keys = tuple[str | int, ...]
 
@@ -42,16 +42,18 @@ _QUOTED = re.compile(r"(?<= )(['\"])(?!\\?.\1).+\1")
 
 
 class YamlFile:
-    """A parsed file: plain data, the line of every key, mistakes, and the places of faulty values.
+    """A parsed file: plain data, the line of every key, mistakes, and the first keys of faulty values.
 
-    Without a path, the data are empty, and errors name the key alone.
+    Without a path, the data are empty, and errors name the key alone. ``known`` are the keys that errors may
+    show: those of the format. All others are a user's, and may be secrets.
     """
 
     def __init__(self, path: Path = Path()) -> None:
         self.path = path
         self.data: Any = {}
         self.mistakes = Mistakes()
-        self.faulty: list[Keys] = []
+        self.faulty: set[str] = set()
+        self.known: set[str] = set()
         self._lines: dict[Keys, int] = {}
         self._values = self._characters = 0
 
@@ -60,7 +62,7 @@ class YamlFile:
         known = keys
         while known and known not in self._lines:
             known = known[:-1]
-        name = dotted(keys)
+        name = dotted(tuple(key if isinstance(key, int) or key in self.known else "*" for key in keys))
         text = f"{f'{name}: ' if name else ''}{message}"
         # The error is shown on a terminal, which must not be controlled by the file.
         text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
@@ -102,7 +104,7 @@ class YamlFile:
                 node.tag = f"{_TAG}str"
         here = (*keys, str(node.value))
         if here in self._lines and not merges:
-            problem = f"{dotted(here)}: is set twice, first on line {self._lines[here]}; keep one"
+            problem = f"sets the same key as line {self._lines[here]}; keep one"
             self.mistakes.problems.append(f"{self.path}:{line}: {problem}")
             if len(self.mistakes.problems) >= MOST_MISTAKES:
                 self.mistakes.check()
@@ -131,20 +133,8 @@ class YamlFile:
 
 
 def dotted(keys: Keys) -> str:
-    """Return a place as text, ``targets[0].url``.
-
-    Of a key that may be a secret, only the length is shown, and of one with a colon only what precedes it: in
-    ``user:password: hash`` the password is part of the key.
-    """
-    text = ""
-    for key in keys:
-        if isinstance(key, int):
-            text += f"[{key}]"
-            continue
-        name, colon, _ = key.partition(":")
-        shown = f"{name}:..." if colon else key
-        text += f".(a key of {len(key)} characters)" if may_be_secret(key) else f".{shown}"
-    return text.removeprefix(".")
+    """Return a place as text, ``targets[0].url``."""
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).removeprefix(".")
 
 
 def read(path: Path) -> YamlFile:

@@ -293,8 +293,8 @@ def why_not_started(argv: Sequence[str], error: Exception) -> str:
         found, missing = shutil.which(program, mode=os.F_OK), "no such program in PATH"
     if found:
         return _why_not_run(Path(found), error)
-    shown = errors.program(program)
-    return f"{missing}: {shown}" if isinstance(error, FileNotFoundError) else _in_words(error, shown)
+    # What is not a file may be a whole command line with a secret in it.
+    return f"{missing}; correct its command" if isinstance(error, FileNotFoundError) else errors.cause(error)
 
 
 def _why_not_run(file: Path, error: OSError) -> str:

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from exporter import files
 from exporter.config import yamlfile
 from exporter.config.addresses import fault_of
-from exporter.errors import ConfigurationError, Mistakes, quoted
+from exporter.errors import ConfigurationError, Mistakes
 
 _SCHEME = re.compile(r"([A-Za-z0-9]{1,32})://")
 # A line of the text format: tags, which are optional, and a URL.
@@ -66,8 +66,7 @@ def _local(name: str, main: Path) -> Path:
         return main.parent / os.path.expanduser(name)  # noqa: PTH111  # never raises
     if found[1].lower() == "file":
         return Path(unquote(name[found.end() :].partition("?")[0]))
-    shown = quoted(f"{found[1].lower()}")
-    raise ConfigurationError(f"{main}: includes a {shown} address; only local files can be included")
+    raise ConfigurationError(f"{main}: includes a URL; only local files can be included")
 
 
 def _parsed(path: Path, asset: Any) -> tuple[list[Any], list[str], int]:
@@ -101,6 +100,7 @@ def _faults(text: str, path: Path) -> Iterator[str]:
 
 
 def _yaml_faults(file: yamlfile.YamlFile) -> Iterator[str]:
+    file.known.add("urls")
     urls = file.data.get("urls") if isinstance(file.data, dict) else None
     for index, entry in enumerate(urls if isinstance(urls, list) else ()):
         for url in (entry,) if isinstance(entry, str) else entry if isinstance(entry, dict) else ():

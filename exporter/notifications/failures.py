@@ -21,14 +21,14 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 import requests
 import urllib3
 from requests.utils import get_environ_proxies, select_proxy
 
-from exporter.errors import one_line, scrubbed
+from exporter.errors import one_line, without
 from exporter.model.messages import Delivery, Failure
 from exporter.timefmt import parse_retry_after
 
@@ -77,8 +77,6 @@ _LONGEST_HEADER = 256
 # Of an answer, what is looked at, as of most plugins' log; and what is shown if it is plain text.
 _MOST_BODY = 2000
 _LONGEST_LINE = 100
-_LONG_PART = 6
-_SEPARATORS = re.compile(r"[/:@?&=#,;\s]+")
 
 
 def attempt(send: Callable[[], Delivery]) -> Delivery:
@@ -207,12 +205,7 @@ def said(body: bytes, secrets: Sequence[str]) -> str:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         line = body.decode(errors="replace").strip()
         found = [line] if len(line) <= _LONGEST_LINE and line.isprintable() and "<" not in line else []
-    text = ": ".join(found)
-    for part in sorted(_parts(secrets), key=len, reverse=True):
-        # A short part counts as a whole word only: a user named "a" is in every answer.
-        pattern = re.escape(part) if len(part) >= _LONG_PART else rf"(?<!\w){re.escape(part)}(?!\w)"
-        text = re.sub(pattern, "...", text, flags=re.IGNORECASE)
-    return one_line(scrubbed(text))
+    return one_line(without(": ".join(found), secrets))
 
 
 def _reasons(answer: Any) -> Iterator[str]:
@@ -223,17 +216,6 @@ def _reasons(answer: Any) -> Iterator[str]:
     elif isinstance(answer, dict):
         for key in ("error", "description", "message", "errors"):
             yield from filter(None, _reasons(answer.get(key)))
-
-
-def _parts(urls: Sequence[str]) -> set[str]:
-    """Return the parts of URLs that may be secrets: all between separators, as written and decoded."""
-    found = set()
-    for url in urls:
-        address, _, query = url.partition("://")[2].partition("?")
-        values = [value for pair in query.split("&") for value in [pair.partition("=")[2]]]
-        parts = [part for text in (address, *values) for part in _SEPARATORS.split(text)]
-        found |= {shown for part in (*parts, *values) for shown in (part, unquote(part))}
-    return found - {"", "yes", "no"}
 
 
 def _unescaped(text: str) -> bytes:

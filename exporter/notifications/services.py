@@ -14,7 +14,6 @@ from typing import Any
 from urllib.parse import unquote
 
 from exporter.config.addresses import NO_URL, Address, separate
-from exporter.errors import quoted
 from exporter.model.messages import Backlog, Delivery, Failure, Rendered, Severity, TextFormat
 from exporter.notifications import apprisefile, failures
 from exporter.notifications.apprisefile import AppriseFile
@@ -379,7 +378,7 @@ def _misspelt(urls: str, plugins: Sequence[Any]) -> Iterator[str]:
             name = unquote(pair.partition("=")[0]).lower()
             near = next(iter(get_close_matches(name, known)), name)
             if name not in known and near != name and name[:1] not in ("+", "-", ":"):
-                yield f"the service has no parameter {quoted(name)}; did you mean {near}?"
+                yield f"has a parameter that the service does not know; did you mean {near}?"
 
 
 _FORMATS = "https://github.com/caronc/apprise/wiki/config"

@@ -57,5 +57,5 @@ def send(address: Address, message: AnyMessage, traceparent: str) -> Delivery:
         if "content-length" in response.headers:
             with contextlib.suppress(OSError, HTTPError):
                 body = response.raw.read1(_MOST_ANSWER, decode_content=True)
-        words = failures.said(body, (address.webhook, *map("://{}".format, address.headers.values())))
+        words = failures.said(body, (address.webhook, *address.headers.values()))
         return failures.of_status(response.status_code, words, response.headers.get("retry-after", ""))

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Literal
 from urllib.parse import urlsplit
 
-from exporter.errors import ConfigurationError, quoted
+from exporter.errors import ConfigurationError
 from exporter.model.jobs import Signal
 from exporter.timefmt import parse_number
 
@@ -47,11 +47,8 @@ def selected(signal: Signal, enabled: Literal["auto"] | bool, environ: Mapping[s
     exporters = f"OTEL_{signal.upper()}_EXPORTER"
     names = [name.strip().lower() for name in _given(environ, exporters).split(",")]
     chosen = {name for name in names if name} or {OTLP}
-    unknown = sorted(chosen - _KNOWN.get(signal, {OTLP, CONSOLE, _NONE}))
-    if unknown:
-        raise ConfigurationError(
-            f"{exporters}: {quoted(unknown[0])} is not a supported exporter; use otlp, console or none"
-        )
+    if chosen - _KNOWN.get(signal, {OTLP, CONSOLE, _NONE}):
+        raise ConfigurationError(f"{exporters}: is not supported; use otlp, console or none")
     variable, address = _setting(signal, environ, "ENDPOINT")
     is_sent = OTLP in chosen and bool(variable or enabled is True)
     if _NONE in chosen or not (is_sent or CONSOLE in chosen):
@@ -72,14 +69,12 @@ def selected(signal: Signal, enabled: Literal["auto"] | bool, environ: Mapping[s
 
 def sampled_share(environ: Mapping[str, str]) -> float:
     """Return the share of traces to send, from 0 to 1, or raise ConfigurationError for a bad variable."""
-    named = _given(environ, "OTEL_TRACES_SAMPLER")
-    sampler = named.lower().removeprefix(_PARENT_BASED)
+    sampler = _given(environ, "OTEL_TRACES_SAMPLER").lower().removeprefix(_PARENT_BASED)
     if sampler in _SHARES:
         return _SHARES[sampler]
     if sampler != _RATIO:
         raise ConfigurationError(
-            f"OTEL_TRACES_SAMPLER: {quoted(named)} is not supported; "
-            "use always_on, always_off or traceidratio"
+            "OTEL_TRACES_SAMPLER: is not supported; use always_on, always_off or traceidratio"
         )
     ratio = _given(environ, "OTEL_TRACES_SAMPLER_ARG") or "1"
     try:
@@ -87,7 +82,7 @@ def sampled_share(environ: Mapping[str, str]) -> float:
     except ValueError:
         share = math.nan
     if not 0 <= share <= 1:
-        raise ConfigurationError(f"OTEL_TRACES_SAMPLER_ARG: {quoted(ratio)} is not a number from 0 to 1")
+        raise ConfigurationError("OTEL_TRACES_SAMPLER_ARG: is not a number from 0 to 1")
     return share
 
 
@@ -104,7 +99,7 @@ def interval(environ: Mapping[str, str]) -> float:
     except ValueError:
         seconds = math.nan
     if not 0 < seconds < math.inf:
-        raise ConfigurationError(f"{name}: {quoted(given)} is not a positive number of milliseconds")
+        raise ConfigurationError(f"{name}: is not a positive number of milliseconds")
     return max(seconds, _LEAST_INTERVAL)
 
 
@@ -150,7 +145,7 @@ def _check_protocol(signal: Signal, environ: Mapping[str, str]) -> None:
     variable, protocol = _setting(signal, environ, "PROTOCOL")
     if variable and protocol.lower() != _PROTOCOL:
         raise ConfigurationError(
-            f"{variable}: {quoted(protocol)} is not supported; set it to {_PROTOCOL}, "
+            f"{variable}: is not supported; set it to {_PROTOCOL}, "
             "and the endpoint to the receiver's port for that, by default 4318"
         )
 
@@ -163,9 +158,8 @@ def _check_headers(signal: Signal, environ: Mapping[str, str]) -> None:
 
 def _check_temporality(environ: Mapping[str, str]) -> None:
     name = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
-    given = _given(environ, name)
-    if given.lower() not in ("", _CUMULATIVE):
-        raise ConfigurationError(f"{name}: {quoted(given)} is not supported; counters are {_CUMULATIVE}")
+    if _given(environ, name).lower() not in ("", _CUMULATIVE):
+        raise ConfigurationError(f"{name}: is not supported; set it to {_CUMULATIVE}")
 
 
 def _label(variable: str, address: str) -> str:
@@ -178,6 +172,6 @@ def _label(variable: str, address: str) -> str:
     except ValueError:
         url, port = urlsplit(""), ""
     if url.scheme not in ("http", "https") or not url.hostname:
-        raise ConfigurationError(f"{variable} is not a valid URL such as http://localhost:4318")
+        raise ConfigurationError(f"{variable}: is not a valid URL; write it like {_USUAL_ENDPOINT}")
     host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
     return f"{url.scheme}://{host}{port}"

@@ -19,7 +19,7 @@ import msgspec
 
 from exporter.config import loading, yamlfile
 from exporter.config.yamlfile import Keys, YamlFile
-from exporter.errors import ConfigurationError, quoted
+from exporter.errors import ConfigurationError, did_you_mean
 from exporter.timefmt import Duration, format_duration
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -89,7 +89,7 @@ def load_scenarios(names: Sequence[str] | None = None) -> tuple[Scenario, ...]:
         elif name in bundled:
             found.append(bundled[name])
         else:
-            raise ConfigurationError(f"no scenario is named {quoted(name)}; there are {', '.join(bundled)}")
+            raise ConfigurationError(f"there is no such scenario; {did_you_mean(name, bundled)}")
     return tuple(found)
 
 

@@ -84,6 +84,7 @@ def load(path: Path) -> WebSettings:
         ConfigurationError: the file is invalid; with file, line, key and remedy, and no secret.
     """
     file, mistakes = yamlfile.read(path), Mistakes()
+    file.known.update(_HEADERS)
     content = loading.convert_sound(file, _WebFile, mistakes)
     with mistakes:
         tls, tls_files = _tls(file, content.tls_server_config)
@@ -115,8 +116,7 @@ def _secret_files(path: Path, content: _WebFile) -> Iterator[Path]:
 
 
 def _tls(file: YamlFile, section: TlsSection | None) -> tuple[ssl.SSLContext | None, tuple[Path, ...]]:
-    faulty = any(keys[0] == "tls_server_config" for keys in file.faulty)
-    if section is None or section == TlsSection() or faulty:
+    if section is None or section == TlsSection() or "tls_server_config" in file.faulty:
         return None, ()
     return ContextBuilder(file, section).build()
 

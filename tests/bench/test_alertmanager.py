@@ -178,7 +178,7 @@ def test_one_alertmanager_that_is_down_delays_no_other(build: Build) -> None:
         assert names(posted(one)) == [PENDING]
         token = base64.b64encode(b"ann:hunter2").decode()
         assert one.requests[0].headers["authorization"] == f"Basic {token}"
-        problem = "target alertmanager-2 (http://127.0.0.1): status 503"
+        problem = 'target alertmanager-2 (http://127.0.0.1): status 503: "Bearer ... is wrong"'
         assert bench.api("problems") == [f"notifications_failing: {problem}"]
         views = {view["name"]: (view["delivers"], view["pending"]) for view in bench.api("targets")}
         assert views == {"alertmanager-1": (True, 0), "alertmanager-2": (False, 1)}

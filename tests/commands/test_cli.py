@@ -14,7 +14,7 @@ from tests.commands.test_events import running
 
 URL = "json://user:secret-pass@host.example"
 WRONG = ["127.0.0.1:9843", "ftp://u:secret@x", "http://a b", "http://x?a", "http://x#b", "http://\u202e"]
-SHAPE = f"a text of {len(URL)} characters"
+EXTRA = "Error: Got an unexpected argument; write a flag before each value."
 
 
 def error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -30,54 +30,61 @@ def error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["run", URL], f"Got unexpected extra argument ({SHAPE})"),
-        (["run", "a", URL], f"Got unexpected extra arguments (a {SHAPE})"),
-        (["run", URL, f"{URL}/x"], f"arguments ({SHAPE} a text of {len(URL) + 2} characters)"),
-        ([URL], SHAPE),
-        ([f"--{URL}"], f"a text of {len(URL) + 2} characters"),
-        (["run", f"--{URL}=x"], f"a text of {len(URL) + 2} characters"),
-        (["run", "--log.level", URL], f"{SHAPE} is not one of 'debug', 'info', 'warning', 'error'."),
-        (["run", f"--log.format={URL}"], f"{SHAPE} is not one of 'logfmt', 'json'."),
-        (["run", "--poll.interval", URL], f"{SHAPE} is not a valid duration; "),
-        (["run", "--imds.endpoint", URL], "is not a valid URL; write a URL without path, "),
-        (["simulate", "--instances", URL], f"{SHAPE} is not a valid integer range."),
-        (["simulate", "--speed", URL], f"{SHAPE} is not a valid float range."),
-        (["simulate", "--instances", "0"], "0 is not in the range 1<=x<=1000."),
-        (["simulate", "--speed", "0.09"], "0.09 is not in the range 0.1<=x<=10000."),
-        (["notify-test", "--transition", URL], f"{SHAPE} is not one of 'advised', "),
-        (["run", "--poll.interval", "10ms"], "10ms is out of range; "),
+        (["run", URL], EXTRA),
+        (["run", "a", URL, f"{URL}/x"], EXTRA),
+        ([URL], "Error: No such command."),
+        (["rum"], "Error: No such command. Did you mean 'run'?"),
+        ([f"--{URL}"], "Error: No such option '--json'."),
+        (["run", f"--{URL}=x"], "Error: No such option '--json'."),
+        (
+            ["run", "--config.fil=x"],
+            "Error: No such option '--config.fil'. (Did you mean one of: '--config.file', ",
+        ),
+        (["run", "--log.level", URL], "'--log.level': must be one of: debug, info, warning, error"),
+        (["run", f"--log.format={URL}"], "'--log.format': must be one of: logfmt, json"),
+        (["run", "--poll.interval", URL], "'--poll.interval': is not a valid duration; write it like 500ms,"),
+        (["run", "--poll.interval", "10ms"], "'--poll.interval': is out of range; "),
+        (
+            ["run", "--imds.endpoint", URL],
+            "'--imds.endpoint': is not a valid URL; write a URL without path, ",
+        ),
+        (["run", "--instance.name", URL], "'--instance.name': is a URL, which is not possible here"),
+        *(
+            (["simulate", "--instances", value], "'--instances': must be a number from 1 to 1000")
+            for value in (URL, "0")
+        ),
+        *(
+            (["simulate", "--speed", value], "'--speed': must be a number from 0.1 to 10000")
+            for value in (URL, "0.09")
+        ),
+        (["simulate", "--scenario", URL], ": there is no such scenario; must be one of: live-migration, "),
+        (["notify-test", "--transition", URL], "'--transition': must be one of: advised, "),
         (["run", "--config.file", "a.yml"], "a.yml: cannot be read: No such file or directory"),
         (["run", "--web.config.file", "a.yml"], "a.yml: cannot be read: No such file or directory"),
-        (["run", "--web.listen-address", "nonsense"], "nonsense"),
+        (["run", "--web.listen-address", URL], "--web.listen-address: is not HOST:PORT; use a form like"),
         (["run", "--notify", "nonsense"], "--notify: URL 1: is not a valid URL; write it like mailto://"),
         (["demo", "--notify", "slack://x"], "--notify: URL 1: Apprise does not accept this slack:// URL"),
-        (["run", "--log.level", "loud"], "'loud' is not one of 'debug', 'info', 'warning', 'error'."),
+        *(
+            (["events", "--exporter.url", text], ": is not a valid URL; write it like http://127.0.0.1:9843")
+            for text in WRONG
+        ),
     ],
 )
-def test_an_error_does_not_repeat_what_may_be_a_secret(
+def test_an_error_names_the_flag_and_not_the_value(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
-    """Of a misplaced URL only the length is shown; other values are shown as they are."""
+    """Any value may be a secret in the wrong place."""
     assert message in error(monkeypatch, capsys, *words)
-
-
-@pytest.mark.parametrize("text", WRONG)
-def test_the_address_of_an_exporter_is_not_repeated(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str
-) -> None:
-    """The error has the correct form and does not repeat the text, which may contain a password."""
-    message = error(monkeypatch, capsys, "events", "--exporter.url", text)
-    assert message.endswith(": is not a valid URL; write it like http://127.0.0.1:9843")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="file names are text there")
 def test_what_is_not_utf8_is_refused(tmp_path: Path) -> None:
     """A path that page, API and messages could not show is an error, wherever it is given."""
-    path, shown = b"/nowhere/st\xffate", r"'/nowhere/st\udcffate'"
+    path = b"/nowhere/st\xffate"
     (tmp_path / "config.yml").write_text("notifications: {targets: [{name: a, url: json://localhost}]}")
     for words, environ, message in (
-        ([b"run", b"--state.directory", path], {}, f"the argument {shown} is not UTF-8 text; choose another"),
-        ([b"approve", path], {}, f"the argument {shown} is not UTF-8 text; choose another"),
+        ([b"run", b"--state.directory", path], {}, "argument 3 is not UTF-8 text; choose another"),
+        ([b"approve", path], {}, "argument 2 is not UTF-8 text; choose another"),
         (
             [b"run"],
             {b"SCHEDULED_EVENTS_STATE_DIRECTORY": path},
@@ -86,7 +93,7 @@ def test_what_is_not_utf8_is_refused(tmp_path: Path) -> None:
         (
             [b"run", b"--config.file", os.fsencode(tmp_path / "config.yml")],
             {b"STATE_DIRECTORY": path},
-            f"the path of the state directory, {shown}, is not UTF-8 text; set state.directory",
+            "the path of the state directory is not UTF-8 text; set state.directory",
         ),
     ):
         command = [os.fsencode(sys.executable), b"-m", b"exporter", *words]
@@ -148,11 +155,11 @@ def test_how_commands_log(monkeypatch: pytest.MonkeyPatch, words: str, style: st
 @pytest.mark.parametrize(
     ("name", "value", "fault"),
     [
-        ("SCHEDULED_EVENTS_LOG_LEVEL", "loud", "'loud' is not one of 'debug', 'info', 'warning', 'error'."),
-        ("SCHEDULED_EVENTS_POLL_INTERVAL", "1 day", "'1 day' is not a valid duration; write it like 500ms,"),
+        ("SCHEDULED_EVENTS_LOG_LEVEL", "loud", "must be one of: debug, info, warning, error"),
+        ("SCHEDULED_EVENTS_POLL_INTERVAL", "1 day", "is not a valid duration; write it like 500ms,"),
         ("SCHEDULED_EVENTS_IMDS_ENDPOINT", "imds", "is not a valid URL; write a URL without path, like"),
         ("SCHEDULED_EVENTS_INSTANCE_NAME", "vm ", "begins or ends with a space; remove it"),
-        ("SCHEDULED_EVENTS_WEB_ENABLE_LIFECYCLE", "perhaps", "'perhaps' is not a valid boolean."),
+        ("SCHEDULED_EVENTS_WEB_ENABLE_LIFECYCLE", "perhaps", "must be true or false"),
     ],
 )
 def test_errors_name_the_variable(
@@ -165,7 +172,7 @@ def test_errors_name_the_variable(
     assert f"Invalid value for {name}: {fault}" in capsys.readouterr().err
     with pytest.raises(SystemExit, match=r"^2$"):
         main(["run", "--log.format", "xml"])
-    assert "Invalid value for '--log.format': 'xml'" in capsys.readouterr().err
+    assert "Invalid value for '--log.format': must be one of: logfmt, json" in capsys.readouterr().err
 
 
 def test_the_log_level_in_capitals(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,13 +13,13 @@ APPROVING = "approval: {mode: 'on', rules: [{name: r, action: approve}]}\n"
 DRAIN = "hooks: [{name: drain, command: [/bin/sh], match: {%s}}]"
 PROGRAM = "hooks: [{name: h, command: [%s]}]"
 LATE = (
-    "is compared only when a transition happens; for the time shortly before the start, add %s to "
-    "events.imminent and use transitions: [imminent]"
+    "is compared only when a transition happens; for the time shortly before the start, add the same "
+    "duration to events.imminent and use transitions: [imminent]"
 )
 UNUSED = "notifications: {targets: [{name: a, url: x}, {name: b, url: x}], routes: [{targets: [a]}]}"
 WATCH = f"notifications: {{{TARGETS}, watch: {{after: 1s}}}}\nimds: {{poll_interval: %s}}"
 LEADER = ROUTES % "leader: first, match: {target: other}"
-BLIND = "1s is less than imds.poll_interval, 1m: a failed poll makes it blind"
+BLIND = "is less than imds.poll_interval, so a single failed poll makes it blind"
 NEVER = "never delivers with target: other; the leader is affected by the event"
 TOO_LATE = "no notice is left once an event has started; remove min_notice"
 OTHERS = "for events of other VMs nothing is approved, and no hook runs without target: other or any"
@@ -50,9 +50,9 @@ def warnings(folder: Path, text: str) -> list[str]:
         (UNUSED, "notifications.targets[1]", "no route names this target, so it gets no message"),
         (WATCH % "1m", "notifications.watch.after", BLIND),
         (LEADER, "notifications.routes[1].leader", NEVER),
-        (ROUTES % "match: {max_notice: 15s}", f"{ROUTE}.max_notice", LATE % "15s"),
-        (DRAIN % "max_notice: 15m, transitions: [scheduled]", "hooks[0].match.max_notice", LATE % "15m"),
-        (DRAIN % "max_notice: 15s", "hooks[0].match.max_notice", LATE % "15s"),
+        (ROUTES % "match: {max_notice: 15s}", f"{ROUTE}.max_notice", LATE),
+        (DRAIN % "max_notice: 15m, transitions: [scheduled]", "hooks[0].match.max_notice", LATE),
+        (DRAIN % "max_notice: 15s", "hooks[0].match.max_notice", LATE),
         (
             "approval: {rules: [{name: a, action: approve}]}",
             *("approval.rules", "no rule acts while approval.mode is off; set it to dry_run or on"),
@@ -63,11 +63,11 @@ def warnings(folder: Path, text: str) -> list[str]:
         ),
         (
             "approval: {mode: dry_run, rules: [{name: all, action: approve}, {name: some, action: hold}]}",
-            *("approval.rules[1]", "never decides: the rule 'all' above matches all that it matches"),
+            *("approval.rules[1]", "never decides: approval.rules[0] above matches all that it matches"),
         ),
-        (PROGRAM % "/nowhere/x", "hooks[0].command", "/nowhere/x does not exist"),
-        (PROGRAM % "/etc/passwd, sh", "hooks[0].command", "/etc/passwd is not executable"),
-        (PROGRAM % "no-such-program", "hooks[0].command", "no-such-program is not found in PATH"),
+        (PROGRAM % "/nowhere/x", "hooks[0].command", "the program does not exist"),
+        (PROGRAM % "/etc/passwd, sh", "hooks[0].command", "the program is not executable"),
+        (PROGRAM % "no-such-program", "hooks[0].command", "the program is not found in PATH"),
         (DRAIN % "statuses: [Started], min_notice: 1s", "hooks[0].match", f"nothing matches: {TOO_LATE}"),
     ],
 )
@@ -83,7 +83,7 @@ hooks:
   - {name: back, command: [/bin/ls, back], match: {%s}}
 """
 STAYS = "what it begins may stay where"
-BACK = "'back' may not run then; if it is to undo it, widen its match"
+BACK = "hooks[1] may not run then; if it is to undo it, widen its match"
 ALL_ENDS = "transitions: [completed, cancelled, vanished]"
 
 
@@ -191,7 +191,7 @@ def test_what_matches_nothing(tmp_path: Path, match: str, reason: str) -> None:
 def test_a_hook_that_never_runs(tmp_path: Path, rule: str, hook: str, reason: str) -> None:
     """A rule that requires a hook which cannot run for its events is one warning with the reason."""
     (warning,) = warnings(tmp_path, RULE % rule + DRAIN % hook)
-    problem = "the hook 'drain' never runs for what the rule matches"
+    problem = "the hook never runs for what the rule matches"
     assert warning.endswith(f": approval.rules[0].require_hooks[0]: {problem}: {reason}")
 
 

@@ -13,7 +13,6 @@ from exporter.config import (
     parse_positive,
 )
 from exporter.config.kubernetes import parse_grace_period
-from exporter.errors import quoted
 from exporter.timefmt import format_duration, parse_duration
 
 
@@ -43,14 +42,14 @@ def test_durations(text: str, seconds: float) -> None:
 @pytest.mark.parametrize("text", ["", "1", "1.5s", "-1s", "s", "1s1m", "1m1m", "1 s", "1S", "soon", "٣s"])
 def test_no_durations(text: str) -> None:
     """Neither bare numbers nor fractions, signs, spaces or units out of order are taken."""
-    with pytest.raises(ValueError, match="is not a valid duration"):
+    with pytest.raises(ValueError, match="is not a valid duration; write it like"):
         parse_duration(text)
 
 
 @pytest.mark.parametrize("text", ["100y1ms", "101y", "9" * 400 + "s"])
 def test_durations_past_all_clocks(text: str) -> None:
     """A duration that would run out of the range of times is refused, however many digits it has."""
-    with pytest.raises(ValueError, match=r"^('.*'|a text of 401 characters) is too long; write"):
+    with pytest.raises(ValueError, match="is too long; write at most 100y"):
         parse_duration(text)
 
 
@@ -74,17 +73,17 @@ REMEDY = "write a URL without path, like http://169.254.169.254, or discover"
         (parse_endpoint, "http://a b", f"is not a valid URL; {REMEDY}"),
         (parse_endpoint, "http://a?", f"has more than scheme, host and port; {REMEDY}"),
         (parse_endpoint, "http://@a", f"has more than scheme, host and port; {REMEDY}"),
-        (parse_poll_interval, "199ms", f"199ms is out of range; {POLLS}"),
-        (parse_poll_interval, "1h1ms", f"1h1ms is out of range; {POLLS}"),
+        (parse_poll_interval, "199ms", f"is out of range; {POLLS}"),
+        (parse_poll_interval, "1h1ms", f"is out of range; {POLLS}"),
         *(
-            (parse_external_url, text, f"{quoted(text)} is not a valid URL; {PAGE}")
+            (parse_external_url, text, f"is not a valid URL; {PAGE}")
             for text in ("vm-1", "ftp://a", "http://<", "http://ä", "http://`", "http://a b")
         ),
-        (parse_external_url, "https://a/?", f"a text of 11 characters {TOO_MUCH}"),
-        (parse_positive, "0s", "0s is too short; write more than 0s"),
-        (parse_api_version, "latest", f"'latest' is not a known version; {KNOWN}"),
-        (parse_api_version, "2020-7-1", f"'2020-7-1' is not a known version; {KNOWN}"),
-        (parse_api_version, "2020-13-01", f"'2020-13-01' is not a known version; {KNOWN}"),
+        (parse_external_url, "https://a/?", TOO_MUCH),
+        (parse_positive, "0s", "is too short; write more than 0s"),
+        (parse_api_version, "latest", f"is not a known version; {KNOWN}"),
+        (parse_api_version, "2020-7-1", f"is not a known version; {KNOWN}"),
+        (parse_api_version, "2020-13-01", f"is not a known version; {KNOWN}"),
     ],
 )
 def test_what_is_refused(parse: Any, value: object, message: str) -> None:

@@ -38,28 +38,30 @@ def convert(text: str) -> Whole:
         ("when: [7]", "some.yml:1: when: must be text, but is a list"),
         ("count: 010", "some.yml:1: count: must be a whole number, but is text"),
         ("count: 1.5", "some.yml:1: count: must be a whole number, but is a number"),
-        ("sure: 'true'", "some.yml:1: sure: true is in quotes; remove them"),
+        ("sure: 'true'", "some.yml:1: sure: is in quotes; remove them"),
         ("parts:\n- {name: a}\n-", "some.yml:3: parts[1]: must be a mapping, but is nothing"),
         ("parts:\n  - {name: , wait: 1s}", "some.yml:2: parts[0]: name is missing; add it"),
         ("parts: {}", "some.yml:1: parts: must be a list, but is a mapping"),
         ("- count", "some.yml:1: must be a mapping, but is a list"),
         ("\n\nconut: 1", "some.yml:3: conut: unknown key; did you mean count?"),
-        ("count: 1\non: 2", "some.yml:2: on: unknown key; must be one of: parts, count, when, sure"),
-        ("1: 2", "some.yml:1: 1: unknown key; must be one of: parts, count, when, sure"),
-        (
-            "json://u:p@h/x: 1",
-            "some.yml:1: (a key of 14 characters): unknown key; must be one of: parts, count, when, sure",
+        ("count: 1\non: 2", "some.yml:2: *: unknown key; must be one of: parts, count, when, sure"),
+        *(
+            (f"{key}: 1", "some.yml:1: *: unknown key; must be one of: parts, count, when, sure")
+            for key in ("1", "json://u:p@h/x", "password")
         ),
+        ("count:pass: 1", "some.yml:1: *: unknown key; did you mean count?"),
+        ("sure1: 1", "some.yml:1: sure1: unknown key; did you mean sure?"),
+        ("secret: 1", "some.yml:1: *: unknown key; did you mean sure?"),
         ("parts:\n  - name: a\n    nam: b", "some.yml:3: parts[0].nam: unknown key; did you mean name?"),
         (
             "parts:\n- {name: a}\n- {name: b, kind: Large}",
-            "some.yml:3: parts[1].kind: 'Large' is not supported; did you mean large?",
+            "some.yml:3: parts[1].kind: is not supported; did you mean large?",
         ),
-        ("parts: [{name: a, wait: 0s}]", "some.yml:1: parts[0].wait: 0s is too short; write more than 0s"),
-        ("count: 1\ncount: 2", "some.yml:2: count: is set twice, first on line 1; keep one"),
+        ("parts: [{name: a, wait: 0s}]", "some.yml:1: parts[0].wait: is too short; write more than 0s"),
+        ("count: 1\ncount: 2", "some.yml:2: sets the same key as line 1; keep one"),
         (
             "count: 1\nparts: [{name: a}]\nparts: [{name: b}]",
-            "some.yml:3: parts: is set twice, first on line 2; keep one",
+            "some.yml:3: sets the same key as line 2; keep one",
         ),
         ("count: [1", "some.yml:1: is not valid YAML: expected ',' or ']', but got '<stream end>'"),
         *(
@@ -86,11 +88,10 @@ def convert(text: str) -> Whole:
         ('when: "\\0"', "some.yml:1: contains a NUL character; remove it"),
         ('count: 1\n"a\\0": 1', "some.yml:2: contains a NUL character; remove it"),
         ('\nwhen: "\\ud800"', "some.yml:2: contains half of a surrogate pair; write the whole character"),
-        # An error is for a terminal, which it must not control.
-        ('"\\e[2Jcount": 1', "some.yml:1: �[2Jcount: unknown key; did you mean count?"),
+        ('"\\e[2Jcount": 1', "some.yml:1: *: unknown key; did you mean count?"),
         (
             'sure: "\\e]0;\\u202e"',
-            r"some.yml:1: sure: '\\x1b]0;\\u202e' is not supported; must be one of: auto, true, false",
+            "some.yml:1: sure: is not supported; must be one of: auto, true, false",
         ),
         ("parts: [{name: a, wait: [1s]}]", "some.yml:1: parts[0].wait: must be text, but is a list"),
     ],
@@ -105,8 +106,8 @@ def test_mistakes(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("text", "last"),
     [
-        ("".join(f"a{number}: 1\n" for number in range(150)), "some.yml:100: a99: unknown key; must be"),
-        ("count: 1\n" * 150, "some.yml:101: count: is set twice, first on line 100; keep one"),
+        ("".join(f"a{number}: 1\n" for number in range(150)), "some.yml:100: *: unknown key; must be"),
+        ("count: 1\n" * 150, "some.yml:101: sets the same key as line 100; keep one"),
     ],
 )
 def test_at_most_a_hundred_mistakes_are_reported(text: str, last: str) -> None:
@@ -120,6 +121,7 @@ def test_at_most_a_hundred_mistakes_are_reported(text: str, last: str) -> None:
 def test_a_mistake_about_a_key_that_is_not_there() -> None:
     """It has the line of what the key belongs in."""
     file = yamlfile.parse("count: 1\nparts:\n- {name: a}", FILE)
+    file.known = {"parts", "wait", "when"}
     assert str(file.error(("parts", 0, "wait"), "x")) == "some.yml:3: parts[0].wait: x"
     assert str(file.error(("when",), "x")) == "some.yml:1: when: x"
 

@@ -44,6 +44,9 @@ _MISPLACED = (
     f"!!binary {CANARY}=",
 )
 
+# Where an error names what does not exist.
+_NAMED = ("targets", "event_types")
+
 _JSON = rb"""{ } [ ] , : " \ null true -1 0 1e999 9999999999999999999 "\ud800" "\ud83d\ude00" "\u0000" NaN"""
 _YAML = rb"""!!binary !!set !!omap !!pairs !!timestamp !!int !!float !!null !!bool !!merge !!str !!seq !!map
     !!python/object:os.system !<tag:yaml.org,2002:int> &a *a <<: ? --- ... %YAML %TAG |2- >+ "\x00" "\ud800"
@@ -78,9 +81,14 @@ def _sample(name: str) -> tuple[str, list[tuple[int, int]]]:
 def _scalars(node: Any) -> Iterator[tuple[int, int]]:
     if node.id == "scalar":
         yield node.start_mark.index, node.end_mark.index
-    for child in node.value if node.id != "scalar" else ():
-        for one in child if isinstance(child, tuple) else (child,):
-            yield from _scalars(one)
+        return
+    for child in node.value:
+        key, value = child if isinstance(child, tuple) else (None, child)
+        if key is not None:
+            yield from _scalars(key)
+            if key.value in _NAMED and value.value[0].id == "scalar":
+                continue
+        yield from _scalars(value)
 
 
 def with_secrets(name: str, seed: int) -> bytes:

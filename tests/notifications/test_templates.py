@@ -25,7 +25,7 @@ EVENT = (
 )
 LINE = "line 1 of the template: "
 TRIED = "; tried with transition advised"
-NO_FIELD = "Change (which has field, old, new) has no attribute 'was'"
+NO_FIELD = "Change (which has field, old, new) has no attribute ..."
 
 
 @pytest.mark.parametrize(
@@ -36,19 +36,19 @@ NO_FIELD = "Change (which has field, old, new) has no attribute 'was'"
             "one\n{{ event.id",
             "line 2 of the template: unexpected end of template, expected 'end of print statement'",
         ),
-        ("{{ evnt.id }}", f"{LINE}'evnt' does not exist; there are {NAMES}"),
+        ("{{ evnt.id }}", f"{LINE}an unknown name; there are {NAMES}"),
         (
             "a\n{% if 1 > 2 %}\n{{ event.nope }}{% endif %}",
-            f"line 3 of the template: event has no 'nope'; it has {EVENT}",
+            f"line 3 of the template: an unknown field of event, which has {EVENT}",
         ),
-        ("{% if 1 > 2 %}{{ nope }}{% endif %}", f"{LINE}'nope' does not exist; there are {NAMES}"),
+        ("{% if 1 > 2 %}{{ nope }}{% endif %}", f"{LINE}an unknown name; there are {NAMES}"),
         (
             "{{ event.id | nope }}",
-            f"{LINE}No filter named 'nope'; besides Jinja2's own there are code, duration, utc, relative",
+            f"{LINE}No filter named ...; besides Jinja2's own there are code, duration, utc, relative",
         ),
         (
             "{{ ''.__class__.__mro__ }}",
-            f"{LINE}access to attribute '__class__' of 'str' object is unsafe{TRIED}",
+            f"{LINE}access to attribute ... of 'str' object is unsafe{TRIED}",
         ),
         (
             "\n{% for change in changes %}{{ change.was }}{% endfor %}",
@@ -56,7 +56,7 @@ NO_FIELD = "Change (which has field, old, new) has no attribute 'was'"
         ),
         (
             "{% set here = vm %}{{ here.nope }}",
-            f"{LINE}Vm (which has {', '.join(Vm.__struct_fields__)}) has no attribute 'nope'{TRIED}",
+            f"{LINE}Vm (which has {', '.join(Vm.__struct_fields__)}) has no attribute ...{TRIED}",
         ),
         (
             "{% if transition == 'vanished' %}{{ 1 / 0 }}{% endif %}",
@@ -65,7 +65,7 @@ NO_FIELD = "Change (which has field, old, new) has no attribute 'was'"
     ],
 )
 def test_a_template_that_fails_is_refused(text: str, expected: str) -> None:
-    """The error names the key, the template's line, what is wrong, what exists, and what it failed on."""
+    """The error has the template's line, what is wrong, what exists, and what it failed on."""
     assert checked(body=text).problem == expected
     assert checked(title=text).problem == expected
 
@@ -73,9 +73,9 @@ def test_a_template_that_fails_is_refused(text: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("{{ event.not_before.year }}", "'None' has no attribute 'year'"),
+        ("{{ event.not_before.year }}", "'None' has no attribute ..."),
         ("{{ event.duration_seconds + 1 }}", "TypeError: unsupported operand"),
-        ("{{ instance.upper() }}", "'None' has no attribute 'upper'"),
+        ("{{ instance.upper() }}", "'None' has no attribute ..."),
         ("{{ event.resources[0] }}", "has no element 0"),
     ],
 )

@@ -170,7 +170,7 @@ def test_every_fact_about_the_vm_can_be_used() -> None:
     ]
     assert body(text) == "|" * (len(Vm.__struct_fields__) - 1)
     assert checked(body="{{ vm.name }}").problem.startswith(
-        f"{LINE}vm has no 'name'; it has resource_group, "
+        f"{LINE}an unknown field of vm, which has resource_group, "
     )
 
 

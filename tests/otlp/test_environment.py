@@ -16,9 +16,9 @@ TEMPORALITY = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
 HERE = "http://localhost:4318"
 OTLP = {"otlp": HERE}
 CONSOLE = {"console": "console"}
-NO_URL = " is not a valid URL such as http://localhost:4318"
+NO_URL = ": is not a valid URL; write it like http://localhost:4318"
 NO_GRPC = (
-    ": 'grpc' is not supported; set it to http/protobuf, "
+    ": is not supported; set it to http/protobuf, "
     "and the endpoint to the receiver's port for that, by default 4318"
 )
 
@@ -73,7 +73,7 @@ def test_what_is_wanted(
             (
                 signal,
                 {name: "zipkin"},
-                f"{name}: 'zipkin' is not a supported exporter; use otlp, console or none",
+                f"{name}: is not supported; use otlp, console or none",
             )
             for signal, name in (
                 (Signal.TRACES, "OTEL_TRACES_EXPORTER"),
@@ -92,20 +92,20 @@ def test_what_is_wanted(
         (
             Signal.TRACES,
             {ENDPOINT: HERE, "OTEL_TRACES_SAMPLER": "xray"},
-            "OTEL_TRACES_SAMPLER: 'xray' is not supported; use always_on, always_off or traceidratio",
+            "OTEL_TRACES_SAMPLER: is not supported; use always_on, always_off or traceidratio",
         ),
         *(
             (
                 Signal.TRACES,
                 {ENDPOINT: HERE, "OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": ratio},
-                f"OTEL_TRACES_SAMPLER_ARG: '{ratio}' is not a number from 0 to 1",
+                "OTEL_TRACES_SAMPLER_ARG: is not a number from 0 to 1",
             )
             for ratio in ("1.5", "-0.5", "half", "0_1")
         ),
         (
             Signal.METRICS,
             {ENDPOINT: HERE, TEMPORALITY: "delta"},
-            f"{TEMPORALITY}: 'delta' is not supported; counters are cumulative",
+            f"{TEMPORALITY}: is not supported; set it to cumulative",
         ),
     ],
 )
@@ -194,6 +194,6 @@ def test_how_often_metrics_are_pushed(given: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("given", ["soon", "0", "-1", "nan", "inf"])
 def test_an_interval_that_is_none(given: str) -> None:
-    """The message names the variable and the value."""
-    with pytest.raises(ConfigurationError, match=r"^OTEL_METRIC_EXPORT_INTERVAL: '.*' is not a positive num"):
+    """The message names the variable."""
+    with pytest.raises(ConfigurationError, match="OTEL_METRIC_EXPORT_INTERVAL: is not a positive"):
         interval({"OTEL_METRIC_EXPORT_INTERVAL": given})
