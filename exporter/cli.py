@@ -10,7 +10,7 @@ import click
 
 from exporter import __version__
 from exporter.clock import SystemClock
-from exporter.commands import completion, invoked
+from exporter.commands import invoked
 from exporter.commands.flags import (
     COMMON,
     DURATION,
@@ -18,8 +18,12 @@ from exporter.commands.flags import (
     FILE,
     LOG_FORMAT,
     NOTIFY,
+    SERVICE,
     SIMULATION,
     WEB_CONFIG,
+    Parsed,
+    complete_events,
+    complete_targets,
     log_level,
     overrides,
     refuse_bytes,
@@ -27,8 +31,8 @@ from exporter.commands.flags import (
     state_directory,
     without_value,
 )
-from exporter.commands.service import SERVICE
 from exporter.config import PROGRAM, loading
+from exporter.config.match import parse_name
 from exporter.errors import ConfigurationError, ExporterError
 from exporter.model.lifecycle import Transition
 from exporter.model.messages import WatchChange
@@ -197,9 +201,7 @@ def events(*, as_json: bool, watch: bool, exporter_url: Any, **flags: Any) -> No
 
 
 @main.command(params=[*COMMON])
-@click.argument(
-    "event_ids", metavar="EVENT_ID...", nargs=-1, required=True, shell_complete=completion.event_ids
-)
+@click.argument("event_ids", metavar="EVENT_ID...", nargs=-1, required=True, shell_complete=complete_events)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--wait", is_flag=True, help="Wait until the events have started or are gone.")
 @click.option("--timeout", type=DURATION, default="30m", show_default=True, help="Maximum time to wait.")
@@ -217,7 +219,13 @@ def approve(event_ids: tuple[str, ...], *, yes: bool, wait: bool, timeout: float
 
 
 @main.command("notify-test", params=[SERVICE, *COMMON, NOTIFY, LOG_FORMAT, log_level("warning")])
-@click.option("--target", metavar="NAME", shell_complete=completion.targets, help="Send to this target only.")
+@click.option(
+    "--target",
+    type=Parsed("name", parse_name),
+    metavar="NAME",
+    shell_complete=complete_targets,
+    help="Send to this target only.",
+)
 @click.option(
     "--transition",
     type=click.Choice([one.value for one in _TESTABLE]),

@@ -16,10 +16,10 @@ from exporter.errors import ExporterError, ImdsError, PollOutcome
 from exporter.imds.client import ImdsClient, PollPauses, client_of
 from exporter.model.advance import advance
 from exporter.model.documents import Document, decode_document
-from exporter.model.events import SCHEDULED, ScheduledEvent, lower, unreadable_resources
+from exporter.model.events import SCHEDULED, ScheduledEvent, lower
 from exporter.model.lifecycle import Transition, WatchState
 from exporter.model.views import listed_view
-from exporter.model.wording import count, printable
+from exporter.model.wording import printable
 from exporter.timefmt import format_duration
 
 T = TypeVar("T")
@@ -185,20 +185,13 @@ def _scheduled(document: Document, event_id: str) -> ScheduledEvent:
 def _show(events: Sequence[ScheduledEvent], instance: str | None, clock: Clock) -> None:
     now = clock.now()
     views = [listed_view(event, event.target(instance)) for event in events]
-    for line in terminal.render(views, now):
+    # However wide the terminal is, all VMs are listed.
+    for line in terminal.render(views, now, width=sys.maxsize):
         click.echo(line)
     for event in events:
-        click.echo(f"{printable(event.event_id)} affects {_whom(event)}")
         for doubt in event.doubts:
-            click.echo(f"warning: part of it could not be read ({printable(doubt)})")
-
-
-def _whom(event: ScheduledEvent) -> str:
-    is_cut = unreadable_resources(event.doubts)
-    if not event.resources:
-        return "VMs whose names could not be read" if is_cut else "VMs that Azure does not name"
-    names = f"{count(len(event.resources), 'VM')}: {', '.join(map(printable, event.resources))}"
-    return f"at least {names}; other names could not be read" if is_cut else names
+            problem = f"part of {printable(event.event_id)} could not be read ({printable(doubt)})"
+            click.echo(f"warning: {problem}")
 
 
 def _agreed(events: Sequence[ScheduledEvent]) -> bool:

@@ -356,23 +356,27 @@ def _configuration(
     targets: Sequence[Address] = ()
     alertmanagers: Sequence[Address] = ()
     if in_use is None or asked.config_file is not None or asked.notify:
-        try:
-            loaded, _ = planning.load(asked.config_file, asked.overrides, asked.notify, os.environ)
-            settings, targets, alertmanagers = loaded.config, loaded.addresses, loaded.alertmanagers
-            if in_use is None:
-                name = str(asked.config_file or "no file is specified; all keys have their defaults")
-                found.append(Diagnosis(OK, "configuration", name))
-        except ConfigurationError as error:
-            found += [Diagnosis(FAILURE, "configuration", line) for line in error.problems]
-            with Mistakes():
-                settings, _ = loading.load_parsed(asked.config_file, asked.overrides, Mistakes())
+        mistakes, read = Mistakes(), (asked.config_file, asked.overrides, asked.notify, os.environ)
+        with mistakes, planning.opened(*read, mistakes) as (loaded, _, _):
+            settings = loaded.config
+            if not mistakes.problems:
+                targets, alertmanagers = loaded.addresses, loaded.alertmanagers
+                loaded.warn()
+        name = str(asked.config_file or "no file is specified; all keys have their defaults")
+        if mistakes.problems or in_use is None:
+            found += _read("configuration", name, mistakes)
     if asked.web_config_file is not None:
-        try:
+        mistakes = Mistakes()
+        with mistakes:
             webfile.load(asked.web_config_file)
-            found.append(Diagnosis(OK, "web configuration", str(asked.web_config_file)))
-        except ConfigurationError as error:
-            found += [Diagnosis(FAILURE, "web configuration", line) for line in error.problems]
+        found += _read("web configuration", str(asked.web_config_file), mistakes)
     return settings, targets, alertmanagers, found
+
+
+def _read(subject: str, name: str, mistakes: Mistakes) -> Sequence[Diagnosis]:
+    """Return what was found in a file."""
+    failures = [Diagnosis(FAILURE, subject, line) for line in mistakes.in_order()]
+    return failures or [Diagnosis(OK, subject, name)]
 
 
 def _in_use(asked: Asked, in_use: ConfigurationView) -> Diagnosis:

@@ -1,22 +1,29 @@
-"""Flags that several commands share, each with its environment variable."""
+"""Flags that several commands share, each with its environment variable: their values, completion and errors.
 
+With ``--service`` they are those of the installed service.
+"""
+
+import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+import shlex
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 
-from exporter.commands import completion
 from exporter.config import (
     IMDS_ADDRESS,
+    PROGRAM,
     Overrides,
     http_url,
+    loading,
     parse_endpoint,
     parse_instance_name,
     parse_poll_interval,
 )
-from exporter.errors import is_encodable
+from exporter.errors import ExporterError, is_encodable
 from exporter.timefmt import parse_duration
 
 FILE = click.Path(path_type=Path)
@@ -151,13 +158,46 @@ def serving(
     ]
 
 
+# Completion by the shell; a source that fails completes nothing.
+
+
+def complete_events(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    from exporter.commands.events import RunningExporter
+
+    exporter = RunningExporter(os.environ.get("SCHEDULED_EVENTS_EXPORTER_URL", "http://127.0.0.1:9843"))
+    try:
+        listed = [event.id for event in exporter.events().current]
+    except ExporterError:
+        return []
+    given = ctx.params.get("event_ids") or ()
+    return _matching((one for one in listed if one not in given), incomplete)
+
+
+def complete_scenarios(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    from exporter.simulator import load_scenarios
+
+    return _matching((scenario.name for scenario in load_scenarios()), incomplete)
+
+
+def complete_targets(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    try:
+        settings = loading.load(ctx.params.get("config_file"), Overrides())
+    except ExporterError:
+        return []
+    return _matching((target.name for target in settings.notifications.targets), incomplete)
+
+
+def _matching(words: Iterable[str], incomplete: str) -> list[str]:
+    return [word for word in words if word.lower().startswith(incomplete.lower())]
+
+
 SIMULATION = (
     listen_address("127.0.0.1:9844"),
     click.Option(
         ["--scenario", "scenarios"],
         multiple=True,
         metavar="NAME|FILE",
-        shell_complete=completion.scenarios,
+        shell_complete=complete_scenarios,
         help="Scenario to play: a bundled one, or a file that ends in .yaml or .yml; repeatable.  "
         "[default: all]",
     ),
@@ -220,7 +260,10 @@ def refuse_bytes(args: Iterable[str], environ: Mapping[str, str]) -> None:
 
 
 def without_value(error: click.UsageError) -> click.UsageError:
-    """Return an error of click without the value that it repeats, which may be a secret."""
+    """Return an error of click without the value that it repeats, which may be a secret.
+
+    A single word that is none of the words that a flag takes is kept.
+    """
     if isinstance(error, click.NoSuchCommand):
         return click.NoSuchCommand(error.command_name, "No such command.", error.possibilities, error.ctx)
     if isinstance(error, click.NoSuchOption):
@@ -229,7 +272,7 @@ def without_value(error: click.UsageError) -> click.UsageError:
         return click.NoSuchOption(name, None, error.possibilities, error.ctx)
     if isinstance(error, click.BadParameter) and error.param is not None:
         kind, words = error.param.type, ""
-        if isinstance(kind, click.Choice):
+        if isinstance(kind, click.Choice) and not re.match(r"'\w+' ", error.message):
             words = f"must be one of: {', '.join(kind.choices)}"
         elif isinstance(kind, click.IntRange | click.FloatRange):
             words = f"must be a number from {kind.min:g} to {kind.max:g}"
@@ -237,3 +280,98 @@ def without_value(error: click.UsageError) -> click.UsageError:
             words = "must be true or false"
         return click.BadParameter(words, error.ctx, error.param) if words else error
     return error
+
+
+# The installed service, as systemd knows it.
+
+_PROPERTIES = ("LoadState", "ExecStart", "Environment", "EnvironmentFiles")
+_CREDENTIALS = Path(f"/run/credentials/{PROGRAM}.service")
+_SYSTEMCTL_SECONDS = 30
+_STATE = Path("/var/lib") / PROGRAM
+
+
+def service_variables(run: click.Command, show: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of the service, with its flags as the variables that stand for them.
+
+    ``show`` has the properties of the unit as `systemctl show` prints them.
+    """
+    if show.get("LoadState") != "loaded":
+        raise ExporterError(
+            f"--service: there is no service {PROGRAM}; pass the configuration as --config.file"
+        )
+    found = dict(word.split("=", 1) for word in shlex.split(show.get("Environment", "")))
+    for path, optional in _files(show.get("EnvironmentFiles", "")):
+        if path.exists() or not optional:
+            found.update(_read(path))
+    if _CREDENTIALS.exists():
+        found["CREDENTIALS_DIRECTORY"] = str(_CREDENTIALS)
+    if _STATE.exists():
+        found["STATE_DIRECTORY"] = str(_STATE)
+    found |= _flags(run, show.get("ExecStart", ""))
+    host, _, port = found.get("SCHEDULED_EVENTS_WEB_LISTEN_ADDRESS", ":9843").rpartition(":")
+    reachable = host if host not in ("", "0.0.0.0", "[::]") else "127.0.0.1"  # noqa: S104  # not to listen on
+    return {"SCHEDULED_EVENTS_EXPORTER_URL": f"http://{reachable}:{port}"} | found
+
+
+def use_service(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """Put the variables of the service into the environment, under those that are set already."""
+    if wanted and not context.resilient_parsing:
+        run = cast(click.Group, context.find_root().command).commands["run"]
+        for name, value in service_variables(run, _show()).items():
+            os.environ.setdefault(name, value)
+
+
+SERVICE = click.Option(
+    ["--service"],
+    is_flag=True,
+    expose_value=False,
+    callback=use_service,
+    help="Use the flags, the environment and the configuration of the installed service (systemd); as root.",
+)
+
+
+def _show() -> dict[str, str]:
+    command = ["systemctl", "show", f"{PROGRAM}.service", f"--property={','.join(_PROPERTIES)}"]
+    try:
+        done = subprocess.run(  # noqa: S603  # a program of the system
+            command, capture_output=True, text=True, timeout=_SYSTEMCTL_SECONDS, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ExporterError(f"--service: systemctl failed: {error}") from error
+    found: dict[str, str] = {}
+    for name, _, value in (line.partition("=") for line in done.stdout.splitlines()):
+        # Each file of variables is a line of its own.
+        found[name] = f"{found[name]}\n{value}" if name in found else value
+    return found
+
+
+def _files(text: str) -> Iterator[tuple[Path, bool]]:
+    """Yield each file, and whether it may be missing: ``/etc/a (ignore_errors=yes)``."""
+    for path, _, options in (one.partition(" (") for one in text.split("\n") if one):
+        yield Path(path), "ignore_errors=yes" in options
+
+
+def _read(path: Path) -> dict[str, str]:
+    """Read a file of variables as systemd does: NAME=VALUE lines, with quotes, and comments."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ExporterError(f"--service: {path} cannot be read: {error}; run this as root") from error
+    pairs = (line.strip().partition("=") for line in lines if line.strip()[:1] not in ("", "#", ";"))
+    return {name: "".join(shlex.split(value)) if value[:1] in "'\"" else value for name, _, value in pairs}
+
+
+def _flags(run: click.Command, start: str) -> dict[str, str]:
+    """Return the flags in a command line, ``{ path=... ; argv[]=PROGRAM run --a b ; ...}``, as variables."""
+    words = shlex.split(start.partition("argv[]=")[2].partition(" ; ")[0])
+    given = run.make_context("run", words[words.index("run") + 1 :] if "run" in words else [])
+    found = {}
+    for option in run.params:
+        name = option.name or ""
+        if (
+            isinstance(option, click.Option)
+            and given.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        ):
+            value = given.params[name]
+            found[str(option.envvar)] = " ".join(value) if option.multiple else str(value)
+    return found

@@ -14,7 +14,7 @@ from exporter.clock import Clock
 from exporter.commands.terminal import aligned
 from exporter.config import Config, Route
 from exporter.config.addresses import Address
-from exporter.errors import ConfigurationError, ImdsError
+from exporter.errors import ConfigurationError, ImdsError, did_you_mean
 from exporter.imds.client import ImdsClient, asked_again, endpoint_of
 from exporter.model.lifecycle import ENDINGS, Transition
 from exporter.model.messages import AnyMessage, Delivery, Message, WatchChange, WatchMessage
@@ -57,7 +57,7 @@ class Trial(NamedTuple):
             click.echo(missing, err=True)
             return 1
         if target is not None and target not in names:
-            raise ConfigurationError(f"--target: there is no such target; there are {', '.join(names)}")
+            raise ConfigurationError(f"--target: {target} is not a target; {did_you_mean(target, names)}")
         vm = _vm(endpoint_of(self.settings.imds.endpoint), self.clock, self.settings.instance.name)
         vm = replace(vm, node=self.plan.node)
         chosen: dict[str, list[AnyMessage]] = {}

@@ -58,6 +58,7 @@ def listed(incarnation: int, **statuses: str) -> bytes:
 
 
 BEFORE = listed(1, a="Scheduled", b="scheduled", c="SCHEDULED")
+OTHERS = [f"WestNO_{number}" for number in range(10, 30)]
 HIDDEN = BEFORE.replace(b'"Redeploy"', b'"Redeploy", "Description": 1e999').replace(b": 1,", b": 2,")
 
 
@@ -108,30 +109,21 @@ def test_an_outage_does_not_end_the_waiting(
 
 
 @pytest.mark.parametrize(
-    ("resources", "whom", "row"),
+    ("resources", "row"),
     [
-        (
-            ["WestNO_0", None, "WestNO_1", None],
-            "at least 2 VMs: WestNO_0, WestNO_1; other names could not be read",
-            "affects this VM: WestNO_0, WestNO_1 (incomplete); requested by Platform",
-        ),
-        (
-            [f"{number:0>250}" for number in range(280)],
-            "VMs whose names could not be read",
-            "affects this VM (the names could not be read)",
-        ),
+        ([None, "WestNO_0", *OTHERS], f"WestNO_0, {', '.join(OTHERS)} (incomplete); requested by Platform"),
+        ([f"{number:0>250}" for number in range(280)], "affects this VM (the names could not be read)"),
     ],
 )
 def test_names_that_cannot_be_read(
-    azure: Azure, capsys: pytest.CaptureFixture[str], resources: list[str | None], whom: str, row: str
+    azure: Azure, capsys: pytest.CaptureFixture[str], resources: list[str | None], row: str
 ) -> None:
-    """Before the question it is said that more VMs are affected than those shown, and why."""
+    """Before the question all names are listed, and it is said that more VMs are affected, and why."""
     azure.scripts["GET"] = [body(raw_event(Resources=resources))]
     assert azure.approve(wait=None) == 0
     out, _ = capsys.readouterr()
-    assert f"{FREEZE_ID} affects {whom}\n" in out
     assert row in out
-    assert "warning: part of it could not be read (Resources: " in out
+    assert f"warning: part of {FREEZE_ID} could not be read (Resources: " in out
 
 
 def test_a_vm_without_a_name(azure: Azure) -> None:

@@ -58,6 +58,7 @@ def error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *
             for value in (URL, "0.09")
         ),
         (["simulate", "--scenario", URL], ": there is no such scenario; must be one of: live-migration, "),
+        (["notify-test", "--target", URL], "'--target': is a URL, and names appear in logs and metrics; "),
         (["notify-test", "--transition", URL], "'--transition': must be one of: advised, "),
         (["run", "--config.file", "a.yml"], "a.yml: cannot be read: No such file or directory"),
         (["run", "--web.config.file", "a.yml"], "a.yml: cannot be read: No such file or directory"),
@@ -155,7 +156,7 @@ def test_how_commands_log(monkeypatch: pytest.MonkeyPatch, words: str, style: st
 @pytest.mark.parametrize(
     ("name", "value", "fault"),
     [
-        ("SCHEDULED_EVENTS_LOG_LEVEL", "loud", "must be one of: debug, info, warning, error"),
+        ("SCHEDULED_EVENTS_LOG_LEVEL", "too loud", "must be one of: debug, info, warning, error"),
         ("SCHEDULED_EVENTS_POLL_INTERVAL", "1 day", "is not a valid duration; write it like 500ms,"),
         ("SCHEDULED_EVENTS_IMDS_ENDPOINT", "imds", "is not a valid URL; write a URL without path, like"),
         ("SCHEDULED_EVENTS_INSTANCE_NAME", "vm ", "begins or ends with a space; remove it"),
@@ -172,7 +173,9 @@ def test_errors_name_the_variable(
     assert f"Invalid value for {name}: {fault}" in capsys.readouterr().err
     with pytest.raises(SystemExit, match=r"^2$"):
         main(["run", "--log.format", "xml"])
-    assert "Invalid value for '--log.format': must be one of: logfmt, json" in capsys.readouterr().err
+    assert (
+        "Invalid value for '--log.format': 'xml' is not one of 'logfmt', 'json'." in capsys.readouterr().err
+    )
 
 
 def test_the_log_level_in_capitals(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,7 +141,7 @@ def test_an_unknown_target_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> N
     """The error lists the valid ones, or how to add one."""
     bench = Bench()
     with pytest.raises(
-        ConfigurationError, match="--target: there is no such target; there are all, ends, none"
+        ConfigurationError, match="--target: nobody is not a target; must be one of: all, ends, none"
     ):
         bench.run(target="nobody")
     bench.plan = Plan()

@@ -7,7 +7,7 @@ import click
 import pytest
 
 from exporter.cli import main
-from exporter.commands import service
+from exporter.commands import flags
 from exporter.errors import ExporterError
 
 ADDRESS = "SCHEDULED_EVENTS_WEB_LISTEN_ADDRESS"
@@ -19,13 +19,13 @@ START = "{{ path=/usr/bin/x ; argv[]=/usr/bin/x run {} ; ignore_errors=no ; pid=
 def test_flags_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Flags become variables; the environment file overrides the unit; optional files may be missing."""
     for name in ("_STATE", "_CREDENTIALS"):
-        monkeypatch.setattr(service, name, tmp_path)
+        monkeypatch.setattr(flags, name, tmp_path)
     file = tmp_path / "environment"
     file.write_text(f"# secrets\nONCALL_URL='json://a b'\nA=2\n\n; more\nB=x=y z\n{ADDRESS}=[::1]:9\n")
     files = f"{file} (ignore_errors=no)\n/nowhere (ignore_errors=yes)"
-    flags = "--config.file /etc/x.yml --notify a://b --notify c://d"
-    unit = {"ExecStart": START.format(flags), "Environment": 'A=1 "C=d=e f"', "EnvironmentFiles": files}
-    found = service.variables(RUN, LOADED | unit)
+    words = "--config.file /etc/x.yml --notify a://b --notify c://d"
+    unit = {"ExecStart": START.format(words), "Environment": 'A=1 "C=d=e f"', "EnvironmentFiles": files}
+    found = flags.service_variables(RUN, LOADED | unit)
     assert found == {
         "A": "2",
         "B": "x=y z",
@@ -50,7 +50,7 @@ def test_flags_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_what_cannot_be_used(show: dict[str, str], message: str) -> None:
     """The error has the reason and the remedy."""
     with pytest.raises(ExporterError, match=message):
-        service.variables(RUN, show)
+        flags.service_variables(RUN, show)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_systemctl_that_fails(
     (tmp_path / "systemctl").chmod(0o755 if script else 0o644)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ExporterError, match=f"--service: systemctl failed: {reason}"):
-        service.use(click.Context(main), service.SERVICE, wanted=True)
+        flags.use_service(click.Context(main), flags.SERVICE, wanted=True)
 
 
 def test_the_commands_take_it(tmp_path: Path) -> None:
