@@ -144,9 +144,9 @@ class Events(msgspec.Struct, frozen=True):
 
 
 class Metrics(msgspec.Struct, frozen=True):
-    events: Literal["self", "all"] = "self"
-    resources: bool = False
-    tags: tuple[str, ...] = ()
+    events: Literal["self", "all"] = "self"  # whose events have series of their own
+    resources: bool = False  # a series for each VM that an event affects
+    tags: tuple[str, ...] = ()  # tags of the VM that become labels
 
 
 class State(msgspec.Struct, frozen=True):
@@ -156,6 +156,8 @@ class State(msgspec.Struct, frozen=True):
 
 
 class InService(msgspec.Struct, frozen=True):
+    """The events during which ``/-/in-service`` answers 503."""
+
     match: Match = Match(event_types=("Reboot", "Redeploy", "Preempt", "Terminate"), max_notice=300)
 
 
@@ -171,37 +173,37 @@ class Target(msgspec.Struct, frozen=True):
     """One receiver of messages; exactly one of ``url``, ``url_file``, ``tag`` and ``webhook`` is given."""
 
     name: Name
-    url: str = ""
-    url_file: str = ""
-    tag: str = ""
-    webhook: str = ""
-    headers: dict[str, str] = {}
-    templates: Templates | None = None
+    url: str = ""  # of Apprise
+    url_file: str = ""  # a file with one
+    tag: str = ""  # of services in the file `Notifications.apprise_config`
+    webhook: str = ""  # the URL that gets events by POST
+    headers: dict[str, str] = {}  # of a webhook
+    templates: Templates | None = None  # None: those of `Notifications`
 
 
 class Route(msgspec.Struct, frozen=True):
-    """Which transitions go to which targets; with ``leader: first`` only if this VM is the first affected."""
+    """Which transitions go to which targets."""
 
     targets: tuple[Name, ...]
     match: Match = Match()
-    leader: Literal["all", "first"] = "all"
+    leader: Literal["all", "first"] = "all"  # the VMs that notify: all, or the first that is affected
 
 
 class WatchNotices(msgspec.Struct, frozen=True):
-    """Targets to notify about the lack of a valid document, and after how long; None: all targets."""
+    """Messages about the lack of a valid document."""
 
     after: Positive = 300
-    targets: tuple[Name, ...] | None = None
+    targets: tuple[Name, ...] | None = None  # None: all
 
 
 class Notifications(msgspec.Struct, frozen=True):
-    apprise_config: str = ""
+    apprise_config: str = ""  # a file of Apprise, of which targets use services by their tags
     targets: tuple[Target, ...] = ()
     routes: tuple[Route, ...] = ()
     watch: WatchNotices = WatchNotices()
     templates: Templates = Templates()
-    timezone: Zone = "UTC"
-    retry_for: Positive = 24 * 3600
+    timezone: Zone = "UTC"  # of times in messages
+    retry_for: Positive = 24 * 3600  # an older message is given up
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -210,21 +212,21 @@ class Rule(msgspec.Struct, frozen=True):
     name: Name
     action: Literal["approve", "hold"]
     match: Match = Match()
-    delay: Duration = 0
-    require_hooks: tuple[Name, ...] = ()
+    delay: Duration = 0  # since the beginning of the event's life
+    require_hooks: tuple[Name, ...] = ()  # hooks that have to succeed before
 
 
 class Approval(msgspec.Struct, frozen=True):
     mode: Mode = Mode.OFF
-    leader: Literal["first", "any"] = "first"
-    failover_after: Duration = 60
+    leader: Literal["first", "any"] = "first"  # which of the affected VMs approves
+    failover_after: Duration = 60  # each further VM waits for so much longer
     max_per_hour: int = 10
     rules: tuple[Rule, ...] = ()
 
 
 class Hook(msgspec.Struct, frozen=True):
     name: Name
-    command: tuple[str, ...]
+    command: tuple[str, ...]  # the program and its arguments, without a shell
     match: Match = Match()
     timeout: Positive = 300
 
@@ -241,12 +243,12 @@ class Otlp(msgspec.Struct, frozen=True):
 
 
 class Alertmanager(msgspec.Struct, frozen=True):
-    """Alertmanagers that get the events of this VM as alerts; ``labels`` are added to each alert."""
+    """Alertmanagers that get the events of this VM as alerts."""
 
     urls: tuple[str, ...] = ()
-    headers: dict[str, str] = {}
+    headers: dict[str, str] = {}  # of each request
     match: Match = Match()
-    labels: dict[str, str] = {}
+    labels: dict[str, str] = {}  # added to each alert
 
 
 class Web(msgspec.Struct, frozen=True):

@@ -69,14 +69,14 @@ Selector = Annotated[str, parsed(parse_selector)]
 
 class Drain(msgspec.Struct, frozen=True):
     enabled: bool = False
-    mode: Literal["drain", "cordon", "dry_run"] = "drain"
+    mode: Literal["drain", "cordon", "dry_run"] = "drain"  # cordon: without evictions
     match: Match = Match(event_types=("Reboot", "Redeploy", "Preempt", "Terminate"))
-    before: Duration = 0
-    exclude_from_load_balancers: bool = False
-    force: bool = True
+    before: Duration = 0  # how long before NotBefore it begins at the earliest; 0: at once
+    exclude_from_load_balancers: bool = False  # external ones, while it is cordoned
+    force: bool = True  # also evict pods that no controller replaces
     pod_grace_period: GracePeriod = 0
-    pod_selector: Selector = ""
-    skip_node_labels: dict[str, str] = {}
+    pod_selector: Selector = ""  # which pods are evicted
+    skip_node_labels: dict[str, str] = {}  # a Node with these is left alone
 
     @property
     def evicts(self) -> bool:

@@ -7,7 +7,6 @@ import hmac
 import logging
 import math
 import secrets
-from collections import OrderedDict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
@@ -22,7 +21,6 @@ log = logging.getLogger(__name__)
 # bcrypt uses no more of a password; Go's truncates it silently, Python's raises an error.
 _BCRYPT_BYTES = 72
 _REMEMBERED = 100
-_NOBODYS = b"$2b$%02d$" + b"." * 53  # a hash that no password is known for
 _FOLD_SECONDS = 60.0
 # In addition to the one in progress.
 _MOST_WAITING = 16
@@ -95,36 +93,31 @@ class Passwords:
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes()
-        self._right: OrderedDict[bytes, None] = OrderedDict()
+        self._right: set[bytes] = set()
         self._checks = 0
         self._one_at_a_time = ThreadPoolExecutor(1, "password")
 
     def remembers(self, users: Mapping[str, bytes], name: str, password: bytes) -> bool:
         """Return whether the password has been verified for the user before."""
-        if name not in users:
-            return False
-        ticket = self._ticket(name, users[name], password)
-        if ticket in self._right:
-            self._right.move_to_end(ticket)
-        return ticket in self._right
+        return name in users and self._ticket(name, users[name], password) in self._right
 
     async def check(self, users: Mapping[str, bytes], name: str, password: bytes) -> bool | None:
         """Return whether the password is the user's, or None, at once, if too many checks wait already.
 
-        For an unknown name this takes as long as for the most expensive hash: names are not disclosed.
+        For an unknown name the most expensive hash is checked in vain: the time discloses no names.
         """
         if self._checks > _MOST_WAITING:
             return None
-        hashed = users.get(name) or _NOBODYS % max(map(_cost, users.values()))
+        hashed = users.get(name) or max(users.values(), key=_cost)
         check = asyncio.get_running_loop().run_in_executor(self._one_at_a_time, _fits, password, hashed)
         self._checks += 1
         check.add_done_callback(self._done)
         # Otherwise a client that leaves would have a check counted as ended that the thread still runs.
         right = await asyncio.shield(check) and name in users
         if right:
-            self._right[self._ticket(name, hashed, password)] = None
-            if len(self._right) > _REMEMBERED:
-                self._right.popitem(last=False)
+            if len(self._right) >= _REMEMBERED:
+                self._right.clear()
+            self._right.add(self._ticket(name, hashed, password))
         return right
 
     def _done(self, _: object) -> None:

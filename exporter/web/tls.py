@@ -101,7 +101,7 @@ class ContextBuilder:
                 raise self._error(key, f"must be one of {', '.join(_VERSIONS)}")
         if _VERSIONS[lowest] > _VERSIONS[highest]:
             raise self._error(
-                "max_version", f"{highest} is below min_version, {lowest}; no client could connect"
+                "max_version", "is below min_version, so that no client could connect; raise it"
             )
         with warnings.catch_warnings():
             # Python deprecates TLS 1.0 and 1.1; they are used only if explicitly configured.
@@ -138,7 +138,7 @@ class ContextBuilder:
         if kind in _WITHOUT_CHECK:
             raise self._error(
                 "client_auth_type",
-                f"{kind} asks for a certificate without checking it, which is not possible here; "
+                "asks for a certificate without checking it, which is not possible here; "
                 "use RequireAndVerifyClientCert or VerifyClientCertIfGiven",
             )
         if kind not in _CLIENT_AUTH:

@@ -90,7 +90,7 @@ NOT_HERE = {
         ":2: http_server_config.http2: this server speaks HTTP/1.1 only; leave it out, or set it to false"
     ),
     PAIR + "  client_auth_type: RequireAnyClientCert\n": (
-        f":4: {TLS}client_auth_type: RequireAnyClientCert asks for a certificate without checking it, "
+        f":4: {TLS}client_auth_type: asks for a certificate without checking it, "
         "which is not possible here; use RequireAndVerifyClientCert or VerifyClientCertIfGiven"
     ),
     **{
@@ -112,7 +112,7 @@ NOT_HERE = {
         "so that there is a name"
     ),
     PAIR + "  min_version: TLS13\n  max_version: TLS12\n": (
-        f":5: {TLS}max_version: TLS12 is below min_version, TLS13; no client could connect"
+        f":5: {TLS}max_version: is below min_version, so that no client could connect; raise it"
     ),
     f"basic_auth_users:\n  'a:b': {HASH}\n": (
         ":2: basic_auth_users.*: a user's name cannot hold a colon in basic authentication; choose another"
