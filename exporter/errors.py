@@ -103,21 +103,13 @@ class StoppingError(ExporterError):
         super().__init__("the exporter is stopping")
 
 
-def innermost(error: BaseException) -> BaseException:
-    """Return the innermost error that caused a library's error."""
-    # Not __context__: it includes whatever the caller was handling when it sent the request.
-    while (
-        inner := error.__cause__ or next((a for a in error.args if isinstance(a, Exception)), None)
-    ) is not None:
-        error = inner
-    return error
-
-
 def cause(error: BaseException) -> str:
     """Return the innermost reason of an error, on one line: the outer ones contain objects and addresses."""
-    found = innermost(error)
-    words = found.strerror if isinstance(found, OSError) else None
-    return one_line(words or str(found)) or type(found).__name__
+    # Not __context__: it includes whatever the caller was handling when it sent the request.
+    while inner := error.__cause__ or next((a for a in error.args if isinstance(a, Exception)), None):
+        error = inner
+    words = error.strerror if isinstance(error, OSError) else None
+    return one_line(words or str(error)) or type(error).__name__
 
 
 # Of a foreign text, what is looked at and what is shown, in characters.

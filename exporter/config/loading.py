@@ -18,7 +18,7 @@ from exporter import files as secret_files
 from exporter.config import Config, Mode, Overrides, addresses, yamlfile
 from exporter.config.addresses import Address
 from exporter.config.checks import findings, unknown_types
-from exporter.config.yamlfile import MOST_MISTAKES, Keys, YamlFile
+from exporter.config.yamlfile import Keys, YamlFile
 from exporter.errors import ConfigurationError, Mistakes, did_you_mean, near
 
 T = TypeVar("T")
@@ -133,14 +133,18 @@ def convert_sound(file: YamlFile, kind: type[T], mistakes: Mistakes) -> T:
         ConfigurationError: no part is valid, or there are too many mistakes.
     """
     file.known.update(_keys(kind))
-    mistakes.problems += file.mistakes.problems
-    result: T = _Converter(file, mistakes).convert(file.data, kind, ())
+    converter = _Converter(file, mistakes)
+    for keys, line, first in file.repeated:
+        converter.add(keys, f"is set twice, first on line {first}; keep one", line)
+    result: T = converter.convert(file.data, kind, ())
     if result is _FAULTY:
         mistakes.check()
     return result
 
 
 _FAULTY = object()
+# More would not be read.
+_MOST_MISTAKES = 100
 # An unknown key is shown only if it is so similar to a known one, and otherwise may be a value.
 _TYPO = 0.8
 
@@ -171,9 +175,9 @@ class _Converter:
                 return _FAULTY if _FAULTY in items else sequence(items)
             return msgspec.convert(data, kind)
         except msgspec.ValidationError as error:
-            self._add(keys, _explained(str(error), data, kind))
+            self.add(keys, _explained(str(error), data, kind))
         except ValueError as error:
-            self._add(keys, str(error))
+            self.add(keys, str(error))
         return _FAULTY
 
     def _struct(self, data: dict[str, Any], kind: Any, keys: Keys) -> Any:
@@ -184,7 +188,7 @@ class _Converter:
             if field is None:
                 if near(key, fields, _TYPO) and re.fullmatch(r"\w+", key):
                     self._file.known.add(key)
-                self._add(place, f"unknown key; {did_you_mean(key, fields)}")
+                self.add(place, f"unknown key; {did_you_mean(key, fields)}")
             # Where templates of a target have no keys, those of the section around are used.
             elif value is not None and not (value == {} and field.default is None and _is_struct(field.type)):
                 found = self.convert(value, field.type, place)
@@ -193,13 +197,13 @@ class _Converter:
         required = [key for key, field in fields.items() if field.required and field.name not in values]
         for key in required:
             if data.get(key) is None:
-                self._add(keys, f"{key} is missing; add it")
+                self.add(keys, f"{key} is missing; add it")
         return _FAULTY if required else kind(**values)
 
-    def _add(self, keys: Keys, message: str) -> None:
+    def add(self, keys: Keys, message: str, line: int = 0) -> None:
         self._file.faulty.update(map(str, keys[:1]))
-        self._mistakes.problems += self._file.error(keys, message).problems
-        if len(self._mistakes.problems) >= MOST_MISTAKES:
+        self._mistakes.problems += self._file.error(keys, message, line).problems
+        if len(self._mistakes.problems) >= _MOST_MISTAKES:
             self._mistakes.check()
 
 

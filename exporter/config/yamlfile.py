@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from exporter import files
-from exporter.errors import ConfigurationError, Mistakes
+from exporter.errors import ConfigurationError
 
 Keys = tuple[str | int, ...]
 
@@ -15,8 +15,6 @@ Keys = tuple[str | int, ...]
 _MOST_CHARACTERS = 256 * 1024
 _MOST_VALUES = 20_000
 _DEEPEST = 32
-# More would not be read.
-MOST_MISTAKES = 100
 _TOO_DEEP = "is nested too deeply, or an anchor contains itself"
 _TAG = "tag:yaml.org,2002:"
 # In YAML 1.1 2020-07-01 is a date, 22:00 the number 1320 and 010 is 8; here they stay text.
@@ -42,23 +40,24 @@ _QUOTED = re.compile(r"(?<= )(['\"])(?!\\?.\1).+\1")
 
 
 class YamlFile:
-    """A parsed file: plain data, the line of every key, mistakes, and the first keys of faulty values.
+    """A parsed file: plain data, the line of every key, and the first keys of faulty values.
 
-    Without a path, the data are empty, and errors name the key alone. ``known`` are the keys that errors may
-    show: those of the format. All others are a user's, and may be secrets.
+    Without a path, the data are empty, and errors name the key alone. ``repeated`` are the keys that are set
+    again, each with its line and the one before. ``known`` are the keys that errors may show: those of the
+    format. All others are a user's, and may be secrets.
     """
 
     def __init__(self, path: Path = Path()) -> None:
         self.path = path
         self.data: Any = {}
-        self.mistakes = Mistakes()
+        self.repeated: list[tuple[Keys, int, int]] = []
         self.faulty: set[str] = set()
         self.known: set[str] = set()
         self._lines: dict[Keys, int] = {}
         self._values = self._characters = 0
 
-    def error(self, keys: Keys, message: str) -> ConfigurationError:
-        """Return the error ``file:line: key: message``; for a key not in the file, with its parent's line."""
+    def error(self, keys: Keys, message: str, line: int = 0) -> ConfigurationError:
+        """Return the error ``file:line: key: message``, by default with the line of the key or its parent."""
         known = keys
         while known and known not in self._lines:
             known = known[:-1]
@@ -66,8 +65,8 @@ class YamlFile:
         text = f"{f'{name}: ' if name else ''}{message}"
         # The error is shown on a terminal, which must not be controlled by the file.
         text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
-        line = f"{self.path}:{self._lines.get(known, 1)}: "
-        return ConfigurationError(text if self.path == Path() else line + text)
+        place = f"{self.path}:{line or self._lines.get(known, 1)}: "
+        return ConfigurationError(text if self.path == Path() else place + text)
 
     def locate(self, node: Any, keys: Keys = ()) -> None:
         """Record the lines of a PyYAML node and its descendants, and correct their texts and tags."""
@@ -94,7 +93,7 @@ class YamlFile:
                 self.locate(value, here)
 
     def _key(self, node: Any, keys: Keys) -> str:
-        """Return the key of a node; a duplicate is a mistake, and its first value is dropped."""
+        """Return the key of a node; of one that is repeated, the first value is dropped."""
         line = node.start_mark.line + 1
         merges = node.tag == f"{_TAG}merge"
         if node.id == "scalar":
@@ -104,10 +103,7 @@ class YamlFile:
                 node.tag = f"{_TAG}str"
         here = (*keys, str(node.value))
         if here in self._lines and not merges:
-            problem = f"sets the same key as line {self._lines[here]}; keep one"
-            self.mistakes.problems.append(f"{self.path}:{line}: {problem}")
-            if len(self.mistakes.problems) >= MOST_MISTAKES:
-                self.mistakes.check()
+            self.repeated.append((here, line, self._lines[here]))
             for known in [known for known in self._lines if known[: len(here)] == here]:
                 del self._lines[known]
         return str(node.value)

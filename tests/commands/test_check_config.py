@@ -57,7 +57,7 @@ EXPECTED = [
     f"23: approval.rules[1].match.target: {OTHER}",
     "23: approval.rules[1].match.transitions: has no meaning here: use statuses",
     "24: tracing.enabled: is not supported; must be one of: auto, true, false",
-    "25: sets the same key as line 1; keep one",
+    "25: imds: is set twice, first on line 1; keep one",
     "26: imds.poll_interval: is not a valid duration; write it like 500ms, 1s, 15m, 1h30m or 7d",
 ]
 

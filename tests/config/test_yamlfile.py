@@ -58,10 +58,10 @@ def convert(text: str) -> Whole:
             "some.yml:3: parts[1].kind: is not supported; did you mean large?",
         ),
         ("parts: [{name: a, wait: 0s}]", "some.yml:1: parts[0].wait: is too short; write more than 0s"),
-        ("count: 1\ncount: 2", "some.yml:2: sets the same key as line 1; keep one"),
+        ("count: 1\ncount: 2", "some.yml:2: count: is set twice, first on line 1; keep one"),
         (
             "count: 1\nparts: [{name: a}]\nparts: [{name: b}]",
-            "some.yml:3: sets the same key as line 2; keep one",
+            "some.yml:3: parts: is set twice, first on line 2; keep one",
         ),
         ("count: [1", "some.yml:1: is not valid YAML: expected ',' or ']', but got '<stream end>'"),
         *(
@@ -107,7 +107,7 @@ def test_mistakes(text: str, message: str) -> None:
     ("text", "last"),
     [
         ("".join(f"a{number}: 1\n" for number in range(150)), "some.yml:100: *: unknown key; must be"),
-        ("count: 1\n" * 150, "some.yml:101: sets the same key as line 100; keep one"),
+        ("count: 1\n" * 150, "some.yml:101: count: is set twice, first on line 100; keep one"),
     ],
 )
 def test_at_most_a_hundred_mistakes_are_reported(text: str, last: str) -> None:
