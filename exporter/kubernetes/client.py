@@ -102,20 +102,15 @@ class Node(_Object, frozen=True):
 
 
 class Pod(NamedTuple):
-    """What a drain needs to know of a pod. A tenant determines the size of the rest, which is not kept.
-
-    ``grace`` is its grace period in seconds, None if that is not known. It ``stays`` if it belongs to the
-    Node: pods of DaemonSets, and mirrors of the kubelet's own. It ``is_replaced`` if nothing is lost with
-    it: a controller replaces it, or it has ended. It terminates, and ``ends`` then, unless that is None.
-    """
+    """What a drain needs to know of a pod. A tenant determines the size of the rest, which is not kept."""
 
     namespace: str
     name: str
     uid: str
-    grace: int | None = 30
-    stays: bool = False
-    is_replaced: bool = False
-    ends: datetime | None = None
+    grace: int | None = 30  # its grace period in seconds, None if that is not known
+    stays: bool = False  # a pod of a DaemonSet, or a mirror of the kubelet's own
+    is_replaced: bool = False  # nothing is lost: a controller replaces it, or it has ended
+    ends: datetime | None = None  # if it terminates
 
     @property
     def full_name(self) -> str:

@@ -38,18 +38,13 @@ REASONS = {
 
 
 class ExportOutcome(msgspec.Struct, frozen=True):
-    """Outcome of exporting a batch; ``problem`` is the reason for a failure, "" on success.
+    """Outcome of exporting a batch."""
 
-    ``refused`` is True if the data is invalid: the same batch can never succeed. ``retry_after`` is the
-    number of seconds for which the receiver asks to be left alone. ``rejected`` is the number of items that a
-    successful response rejects, for that ``reason``.
-    """
-
-    problem: str = ""
-    refused: bool = False
-    retry_after: float = 0.0
-    rejected: int = 0
-    reason: str = ""
+    problem: str = ""  # why it failed
+    refused: bool = False  # whether the data is invalid, so that the same batch can never succeed
+    retry_after: float = 0.0  # the seconds for which the receiver asks to be left alone
+    rejected: int = 0  # the number of items that a successful response rejects
+    reason: str = ""  # why it rejects them
 
 
 class Exporter(Protocol):
@@ -63,16 +58,13 @@ class Exporter(Protocol):
 
 
 class Destination(NamedTuple):
-    """Where one signal goes to, and what that is reported to.
-
-    ``make_exporter`` is called on the receiver's thread, and once more for the last attempt when stopping;
-    ``knows_vm`` returns whether the facts about this VM are known.
-    """
+    """Where one signal goes to, and what that is reported to."""
 
     signal: Signal
     name: str
+    # Called on the receiver's thread, and once more for the last attempt when stopping.
     make_exporter: Callable[[], Exporter]
-    knows_vm: Callable[[], bool]
+    knows_vm: Callable[[], bool]  # whether the facts about this VM are known
     shared: Shared
 
 

@@ -24,17 +24,14 @@ class HangUpError(Exception):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A complete request.
-
-    ``path`` is percent-decoded, ``query`` is not; header names are in lower case. ``client`` is its address.
-    """
+    """A complete request."""
 
     method: str
-    path: str
-    query: str
-    headers: tuple[tuple[bytes, bytes], ...]
+    path: str  # percent-decoded
+    query: str  # as it was sent
+    headers: tuple[tuple[bytes, bytes], ...]  # names in lower case
     body: bytes
-    client: str = ""
+    client: str = ""  # its address
 
     def header(self, name: bytes) -> str:
         """Return a header's values, joined by commas (RFC 9110, 5.3); "" if it is absent."""
@@ -42,19 +39,14 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Response(msgspec.Struct, frozen=True):
-    """A complete response.
-
-    ``headers``, with names in lower case, are added to the default headers and override them.
-    ``authenticated`` is True if the client sent a correct password. ``parts``, if given, is the body in the
-    parts in which it is sent.
-    """
+    """A complete response."""
 
     body: bytes
     content_type: str = TEXT
     status: int = 200
-    headers: Mapping[str, str] = {}
-    authenticated: bool = False
-    parts: AsyncIterator[bytes] | None = None
+    headers: Mapping[str, str] = {}  # override the default ones; names in lower case
+    authenticated: bool = False  # whether the client sent a correct password
+    parts: AsyncIterator[bytes] | None = None  # the body in the parts in which it is sent
 
     def pieces(self) -> Iterator[bytes]:
         """Return the body in pieces that each take little memory."""

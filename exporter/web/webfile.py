@@ -54,15 +54,14 @@ class RateLimit(msgspec.Struct, frozen=True):
 class WebSettings:
     """A valid web configuration; without arguments plain HTTP without authentication.
 
-    ``users`` maps names to bcrypt hashes. ``files`` are all files that it was read from. Its ``repr``
-    contains neither hashes nor keys.
+    Its ``repr`` contains neither hashes nor keys.
     """
 
-    users: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    users: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # bcrypt hashes by name
     headers: Mapping[str, str] = field(default_factory=dict)
     rate_limit: RateLimit | None = None
     tls: ssl.SSLContext | None = field(default=None, repr=False)
-    files: tuple[Path, ...] = ()
+    files: tuple[Path, ...] = ()  # all that it was read from
 
 
 class _HttpSection(msgspec.Struct, frozen=True):
