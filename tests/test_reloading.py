@@ -38,11 +38,12 @@ def configurations() -> Configurations:
 
 @pytest.fixture
 def reloader(configurations: Configurations) -> Iterator[Reloader]:
+    others = threading.enumerate()
     found = Reloader(configurations.prepare)
     yield found
     found.stop(SECONDS)
     for thread in threading.enumerate():
-        if thread.name == "reload":
+        if thread not in others:
             thread.join(SECONDS)
             assert not thread.is_alive()
 
