@@ -235,8 +235,7 @@ def test_a_failing_target_is_one_problem(build: Build, caplog: pytest.LogCapture
 
 
 @pytest.mark.parametrize(
-    ("failure", "outcome"),
-    [(Failure.REFUSED, "refused"), (Failure.UNANSWERED, "expired")],
+    ("failure", "outcome"), [(Failure.REFUSED, "refused"), (Failure.UNANSWERED, "expired")]
 )
 def test_what_is_tried_three_times(
     build: Build, caplog: pytest.LogCaptureFixture, failure: Failure, outcome: str

@@ -72,10 +72,7 @@ STORIES: dict[str, tuple[str, tuple[dict[str, Any] | Play, ...]]] = {
     "hook_failed": ("match: {transitions: [hook_failed]}", (fails, {}, STARTED)),
     "statuses": ("match: {statuses: [Scheduled]}", ({}, STARTED)),
     "min_notice": ("match: {min_notice: 10m}", ({}, STARTED)),
-    "max_notice": (
-        "match: {max_notice: 15m}",
-        ({}, {"NotBefore": "Wed, 04 Mar 2026 23:30:00 GMT"}),
-    ),
+    "max_notice": ("match: {max_notice: 15m}", ({}, {"NotBefore": "Wed, 04 Mar 2026 23:30:00 GMT"})),
     "windows": ("match: {windows: [{to: '22:05'}]}", ({}, lambda bench: bench.advance(400), STARTED)),
     "min_duration": ("match: {min_duration: 4s}", ({}, STARTED | {"DurationInSeconds": 2})),
     "max_duration": ("match: {max_duration: 6s}", ({}, STARTED | {"DurationInSeconds": 60})),

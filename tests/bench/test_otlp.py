@@ -1,5 +1,6 @@
 """Metrics and log records over OTLP, on the bench; spans wait in the same queues as records."""
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 from unittest.mock import Mock
@@ -307,21 +308,30 @@ def test_a_receiver_that_rejects_some(build: Build) -> None:
     assert counted(bench) == (1, 2)
 
 
-def test_switched_off(build: Build) -> None:
-    """Nothing is stored, pushed or left as a problem, and what waited is dropped."""
-    bench = build("otlp: {metrics: true, logs: true}")
-    for signal in (Signal.LOGS, Signal.METRICS):
-        bench.receivers[signal].problem = "down"
-    bench.show(raw_event(), wait=10)
-    assert len(bench.api("problems")) == 2
-    assert bench.reload("otlp: {metrics: false, logs: false}") == 200
+def test_switched_off(build: Build, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is stored, sent or left as a problem; what waited is counted as dropped, once, and logged."""
+    caplog.set_level(logging.INFO)
+    text = "otlp: {metrics: %s, logs: %s}\ntracing: {enabled: %s}"
+    bench = build(text.replace("%s", "true"))
+    for receiver in bench.receivers.values():
+        receiver.problem = "down"
+    bench.show(STARTED)
+    bench.show(wait=10)
+    assert len(bench.api("problems")) == 3
+    assert bench.reload(text.replace("%s", "false")) == 200
     assert bench.api("problems") == []
-    assert bench.metric("log_records_total", outcome="dropped") == 3
-    for signal in (Signal.LOGS, Signal.METRICS):
-        bench.receivers[signal].problem = ""
+    assert bench.metric("spans_total", outcome="dropped") == 2
+    # Of two transitions and three problems.
+    assert bench.metric("log_records_total", outcome="dropped") == 5
+    for receiver in bench.receivers.values():
+        receiver.problem = ""
     bench.show(STARTED, wait=120)
     bench.outage(1)
-    assert (names(bench), pushed(bench)) == ([], [])
+    assert bench.reload(text.replace("%s", "true")) == 200
+    bench.advance(10)
+    assert (ids(bench), bench.receiver.spans, len(pushed(bench))) == ([], [], 1)
+    words = ("export of traces enabled", "spans dropped")
+    assert [text for text in caplog.messages if text in words] == [*words, words[0]]
 
 
 @pytest.mark.parametrize("signal", [Signal.METRICS, Signal.LOGS])

@@ -1,7 +1,5 @@
 """Traces: what is kept while a receiver is down, across restarts, and while tracing is off."""
 
-import logging
-
 import pytest
 
 from exporter.model.events import trace_id
@@ -18,25 +16,6 @@ PREFIX = "azure.scheduled_event."
 
 def names(bench: Bench) -> list[str]:
     return [span.name for span in bench.receiver.spans]
-
-
-def test_switched_off_while_a_receiver_fails(build: Build, caplog: pytest.LogCaptureFixture) -> None:
-    """No problem is left, and the spans that waited are counted as dropped once, and logged."""
-    caplog.set_level(logging.INFO)
-    bench = build(ON)
-    bench.receiver.problem = "down"
-    bench.show(STARTED)
-    bench.show(wait=10)
-    assert bench.api("problems")
-    assert bench.reload(OFF) == 200
-    assert bench.api("problems") == []
-    assert bench.metric("spans_total", outcome="dropped") == 2
-    bench.receiver.problem = ""
-    assert bench.reload(ON) == 200
-    bench.advance(60)
-    assert names(bench) == []
-    logged = [text for text in caplog.messages if text in ("export of traces enabled", "spans dropped")]
-    assert logged == ["export of traces enabled", "spans dropped", "export of traces enabled"]
 
 
 def test_spans_from_before_a_start_without_tracing(build: Build) -> None:
@@ -149,15 +128,6 @@ def test_a_share_of_the_events(build: Build, monkeypatch: pytest.MonkeyPatch) ->
     ran = [command.environment for command in bench.commands]
     flags = {environment["EVENT_ID"]: environment["TRACEPARENT"][-2:] for environment in ran}
     assert flags == {ids[0]: "01", ids[1]: "00"}
-
-
-def test_a_variable_that_is_not_valid(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is a problem until a reload finds it valid."""
-    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "xray")
-    bench = build(ON)
-    assert bench.api("problems")[0].startswith("tracing_failing: no traces are sent: OTEL_TRACES_SAMPLER: ")
-    monkeypatch.delenv("OTEL_TRACES_SAMPLER")
-    assert (bench.reload(ON), bench.api("problems")) == (200, [])
 
 
 @pytest.mark.parametrize(("text", "flag"), [(ON, "01"), (OFF, "00")])
