@@ -61,7 +61,7 @@ _TESTS = {
         "tests/commands/test_check_config.py",
         "tests/notifications/test_addresses.py",
         "tests/test_secret_files.py",
-        "tests/deploy/test_sample.py",
+        "tests/deploy/test_deploy.py",
     ),
     "config/kubernetes": ("tests/kubernetes",),
     "config/match": ("tests/commands/test_notify_test.py",),

@@ -1,7 +1,7 @@
 """Alerts about events, posted to stand-ins for Alertmanager."""
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,6 +15,12 @@ from tests.notifications.receivers import Receiver, http_receiver
 REBOOT = raw_event(EventId=REBOOT_ID, EventType="Reboot")
 STARTED = raw_event(EventId=REBOOT_ID, EventType="Reboot", EventStatus="Started", NotBefore="")
 PENDING, BEGUN = "ScheduledEventPending", "ScheduledEventStarted"
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with http_receiver() as found:
+        yield found
 
 
 def settings(*receivers: Receiver, more: str = "", before: str = "") -> str:
@@ -50,110 +56,105 @@ def names(alerts: Sequence[dict[str, Any]]) -> list[str]:
     return [alert["labels"]["alertname"] for alert in alerts]
 
 
-def test_an_event_is_an_alert_in_each_phase(build: Build) -> None:
+def test_an_event_is_an_alert_in_each_phase(build: Build, receiver: Receiver) -> None:
     """It is posted at once, at each change and every minute, and its end once."""
-    with http_receiver() as receiver:
-        more = ", labels: {cluster: west}"
-        bench = build(f"web: {{external_url: 'https://vm-1/'}}\n{settings(receiver, more=more)}")
-        bench.show(REBOOT, wait=2)
-        (alert,) = posted(receiver)
-        assert receiver.requests[0].path == "/api/v2/alerts"
-        assert alert["labels"] == {
-            "alertname": PENDING,
-            "instance_name": VM,
-            "event_id": REBOOT_ID,
-            "event_type": "Reboot",
-            "event_source": "Platform",
-            "severity": "warning",
-            "cluster": "west",
-        }
-        summary = f"Reboot of {VM} scheduled, not before 2026-03-04 22:15:00 UTC"
-        assert alert["annotations"]["summary"] == summary
-        assert alert["generatorURL"] == "https://vm-1/"
-        posted_at = datetime.fromisoformat(alert["startsAt"])
-        assert NOW < posted_at <= NOW + timedelta(seconds=2)
-        ends = datetime.fromisoformat(alert["endsAt"]) - bench.clock.now()
-        assert timedelta(minutes=14, seconds=55) < ends <= timedelta(minutes=15)
+    more = ", labels: {cluster: west}"
+    bench = build(f"web: {{external_url: 'https://vm-1/'}}\n{settings(receiver, more=more)}")
+    bench.show(REBOOT, wait=2)
+    (alert,) = posted(receiver)
+    assert receiver.requests[0].path == "/api/v2/alerts"
+    assert alert["labels"] == {
+        "alertname": PENDING,
+        "instance_name": VM,
+        "event_id": REBOOT_ID,
+        "event_type": "Reboot",
+        "event_source": "Platform",
+        "severity": "warning",
+        "cluster": "west",
+    }
+    summary = f"Reboot of {VM} scheduled, not before 2026-03-04 22:15:00 UTC"
+    assert alert["annotations"]["summary"] == summary
+    assert alert["generatorURL"] == "https://vm-1/"
+    posted_at = datetime.fromisoformat(alert["startsAt"])
+    assert NOW < posted_at <= NOW + timedelta(seconds=2)
+    ends = datetime.fromisoformat(alert["endsAt"]) - bench.clock.now()
+    assert timedelta(minutes=14, seconds=55) < ends <= timedelta(minutes=15)
 
-        bench.advance(121)
-        assert [one["startsAt"] for one in posted(receiver)] == [alert["startsAt"]] * 3
-        bench.show(REBOOT | {"NotBefore": ""}, wait=2)
-        assert posted(receiver)[-1]["annotations"]["summary"] == f"Reboot of {VM} scheduled, time unknown"
+    bench.advance(121)
+    assert [one["startsAt"] for one in posted(receiver)] == [alert["startsAt"]] * 3
+    bench.show(REBOOT | {"NotBefore": ""}, wait=2)
+    assert posted(receiver)[-1]["annotations"]["summary"] == f"Reboot of {VM} scheduled, time unknown"
 
-        before = len(receiver.requests)
-        bench.show(STARTED, wait=2)
-        assert names(posted(receiver)[before:]) == [BEGUN, PENDING]
-        phases = held(bench, receiver)
-        assert phases[BEGUN] == (phases[PENDING][1], None)
-        bench.show(wait=2)
-        assert held(bench, receiver)[BEGUN][1] is not None
-        count = len(receiver.requests)
-        bench.advance(300)
-        assert len(receiver.requests) == count
-        assert bench.metric("notifications_total", target="alertmanager", outcome="delivered") == 5
-        assert bench.metric("notifications_pending", target="alertmanager") == 0
+    before = len(receiver.requests)
+    bench.show(STARTED, wait=2)
+    assert names(posted(receiver)[before:]) == [BEGUN, PENDING]
+    phases = held(bench, receiver)
+    assert phases[BEGUN] == (phases[PENDING][1], None)
+    bench.show(wait=2)
+    assert held(bench, receiver)[BEGUN][1] is not None
+    count = len(receiver.requests)
+    bench.advance(300)
+    assert len(receiver.requests) == count
+    assert bench.metric("notifications_total", target="alertmanager", outcome="delivered") == 5
+    assert bench.metric("notifications_pending", target="alertmanager") == 0
 
 
-def test_neither_a_kill_nor_an_outage_of_alertmanager_loses_an_end(build: Build) -> None:
+def test_neither_a_kill_nor_an_outage_of_alertmanager_loses_an_end(build: Build, receiver: Receiver) -> None:
     """The alert goes on with the same start after a kill; the end is posted until accepted, and once."""
-    with http_receiver() as receiver:
-        bench = build(settings(receiver))
-        bench.show(REBOOT, wait=2)
-        before = seconds(bench, receiver)
-        bench.kill()
-        bench.advance(2)
-        assert seconds(bench, receiver) == before
-        assert len(posted(receiver)) == 2
+    bench = build(settings(receiver))
+    bench.show(REBOOT, wait=2)
+    before = seconds(bench, receiver)
+    bench.kill()
+    bench.advance(2)
+    assert seconds(bench, receiver) == before
+    assert len(posted(receiver)) == 2
 
-        bench.show(STARTED, wait=2)
-        receiver.mood = 503
-        bench.show(wait=2)
-        (ended,) = (datetime.fromisoformat(one["ended"]) for one in bench.api("past"))
-        bench.advance(30)
-        bench.kill()
-        bench.advance(30)
-        receiver.mood = 200
-        count = len(receiver.requests)
-        bench.advance(60)
-        assert held(bench, receiver)[BEGUN][1] == ended
-        assert sorted(names(posted(receiver)[-2:])) == [PENDING, BEGUN]
-        bench.advance(300)
-        assert len(receiver.requests) == count + 1
+    bench.show(STARTED, wait=2)
+    receiver.mood = 503
+    bench.show(wait=2)
+    (ended,) = (datetime.fromisoformat(one["ended"]) for one in bench.api("past"))
+    bench.advance(30)
+    bench.kill()
+    bench.advance(30)
+    receiver.mood = 200
+    count = len(receiver.requests)
+    bench.advance(60)
+    assert held(bench, receiver)[BEGUN][1] == ended
+    assert sorted(names(posted(receiver)[-2:])) == [PENDING, BEGUN]
+    bench.advance(300)
+    assert len(receiver.requests) == count + 1
 
 
-def test_an_event_that_is_listed_again_is_not_ended_by_its_former_life(build: Build) -> None:
+def test_a_former_life_does_not_end_an_event_that_is_listed_again(build: Build, receiver: Receiver) -> None:
     """After a restart the ends of the last day are posted, but not those of alerts that are active again."""
-    with http_receiver() as receiver:
-        bench = build(settings(receiver))
-        for events in ([REBOOT], [], [REBOOT]):
-            bench.show(*events, wait=5)
-        active = held(bench, receiver)
-        assert active[PENDING][1] is None
-        bench.restart()
-        bench.advance(2)
-        assert held(bench, receiver) == active
+    bench = build(settings(receiver))
+    for events in ([REBOOT], [], [REBOOT]):
+        bench.show(*events, wait=5)
+    active = held(bench, receiver)
+    assert active[PENDING][1] is None
+    bench.restart()
+    bench.advance(2)
+    assert held(bench, receiver) == active
 
 
-def test_what_ended_while_the_exporter_was_down(build: Build) -> None:
+def test_what_ended_while_the_exporter_was_down(build: Build, receiver: Receiver) -> None:
     """Nothing is posted before the first poll, so that the alert does not begin again."""
-    with http_receiver() as receiver:
-        bench = build(settings(receiver))
-        bench.show(REBOOT, wait=2)
-        bench.announce()
-        bench.restart(after=60)
-        bench.advance(2)
-        ends = [datetime.fromisoformat(one["endsAt"]) for one in posted(receiver)]
-        assert [end <= bench.clock.now() for end in ends] == [False, True]
+    bench = build(settings(receiver))
+    bench.show(REBOOT, wait=2)
+    bench.announce()
+    bench.restart(after=60)
+    bench.advance(2)
+    ends = [datetime.fromisoformat(one["endsAt"]) for one in posted(receiver)]
+    assert [end <= bench.clock.now() for end in ends] == [False, True]
 
 
-def test_an_event_that_is_scheduled_again_after_its_start_is_not_announced_again(build: Build) -> None:
+def test_an_event_that_is_scheduled_again_after_its_start(build: Build, receiver: Receiver) -> None:
     """Its alert ends, as with the rules, and no other begins."""
-    with http_receiver() as receiver:
-        bench = build(settings(receiver))
-        bench.show(STARTED, wait=2)
-        bench.show(REBOOT, wait=2)
-        assert list(held(bench, receiver)) == [BEGUN]
-        assert held(bench, receiver)[BEGUN][1] is not None
+    bench = build(settings(receiver))
+    bench.show(STARTED, wait=2)
+    bench.show(REBOOT, wait=2)
+    assert list(held(bench, receiver)) == [BEGUN]
+    assert held(bench, receiver)[BEGUN][1] is not None
 
 
 def test_retry_after_is_honoured(build: Build) -> None:
@@ -216,58 +217,55 @@ def test_a_reload_ends_what_is_no_longer_wanted(build: Build) -> None:
         assert bench.api("targets") == []
 
 
-def test_another_way_to_the_same_alertmanager_ends_nothing(build: Build) -> None:
+def test_another_way_to_the_same_alertmanager_ends_nothing(build: Build, receiver: Receiver) -> None:
     """New credentials go with the next request; what a former URL ends is active again at once."""
-    with http_receiver() as receiver:
-        bench = build(settings(receiver))
-        bench.show(REBOOT, wait=2)
-        before = held(bench, receiver)
-        bench.reload(settings(receiver, before="ann:hunter2@"))
-        bench.advance(60)
-        assert [len(one.json) for one in receiver.requests] == [1, 1]
-        assert "authorization" in receiver.requests[-1].headers
-        # The end is refused at first, and comes last.
-        answers = iter([503])
-        receiver.mood = lambda _: next(answers, 200)
-        bench.reload(f"alertmanager: {{urls: ['http://{receiver.authority}/other']}}")
-        bench.advance(5)
-        assert {one.path for one in receiver.requests[2:]} == {"/api/v2/alerts", "/other/api/v2/alerts"}
-        assert receiver.requests[-1].path == "/other/api/v2/alerts"
-        assert held(bench, receiver) == before
+    bench = build(settings(receiver))
+    bench.show(REBOOT, wait=2)
+    before = held(bench, receiver)
+    bench.reload(settings(receiver, before="ann:hunter2@"))
+    bench.advance(60)
+    assert [len(one.json) for one in receiver.requests] == [1, 1]
+    assert "authorization" in receiver.requests[-1].headers
+    # The end is refused at first, and comes last.
+    answers = iter([503])
+    receiver.mood = lambda _: next(answers, 200)
+    bench.reload(f"alertmanager: {{urls: ['http://{receiver.authority}/other']}}")
+    bench.advance(5)
+    assert {one.path for one in receiver.requests[2:]} == {"/api/v2/alerts", "/other/api/v2/alerts"}
+    assert receiver.requests[-1].path == "/other/api/v2/alerts"
+    assert held(bench, receiver) == before
 
 
 @pytest.mark.parametrize(
-    ("event", "name", "severity", "summary"),
+    ("event", "labels", "summary"),
     [
-        ({"EventType": "Preempt"}, PENDING, "critical", "Preempt of {} scheduled, not before {}"),
-        ({"EventStatus": "Advisory", "EventType": "Preempt"}, PENDING, "warning", "Preempt of {} advised"),
-        ({"EventStatus": "Started"}, BEGUN, "info", "Freeze of {} started at 2026-03-04 22:00:0"),
+        ({"EventType": "Preempt"}, (PENDING, "critical"), "Preempt of {} scheduled, not before {}"),
+        ({"EventStatus": "Advisory", "EventType": "Preempt"}, (PENDING, "warning"), "Preempt of {} advised"),
+        ({"EventStatus": "Started"}, (BEGUN, "info"), "Freeze of {} started at 2026-03-04 22:00:0"),
     ],
 )
 def test_severity_and_text_are_those_of_the_phase(
-    build: Build, event: dict[str, str], name: str, severity: str, summary: str
+    build: Build, receiver: Receiver, event: dict[str, str], labels: tuple[str, str], summary: str
 ) -> None:
     """Each phase has the severity of the scale, and its own summary."""
-    with http_receiver() as receiver:
-        bench = build(settings(receiver, more=", match: {target: any}"))
-        bench.show(raw_event(**event), raw_event(EventId=REBOOT_ID, Resources=["WestNO_1"]), wait=2)
-        (alert,) = posted(receiver)
-        assert (alert["labels"]["alertname"], alert["labels"]["severity"]) == (name, severity)
-        wanted = summary.format(VM, f"{NOT_BEFORE.replace(tzinfo=None)} UTC")
-        assert alert["annotations"]["summary"].startswith(wanted)
+    bench = build(settings(receiver, more=", match: {target: any}"))
+    bench.show(raw_event(**event), raw_event(EventId=REBOOT_ID, Resources=["WestNO_1"]), wait=2)
+    (alert,) = posted(receiver)
+    assert (alert["labels"]["alertname"], alert["labels"]["severity"]) == labels
+    wanted = summary.format(VM, f"{NOT_BEFORE.replace(tzinfo=None)} UTC")
+    assert alert["annotations"]["summary"].startswith(wanted)
 
 
-def test_a_condition_on_the_time_begins_and_ends_an_alert(build: Build) -> None:
+def test_a_condition_on_the_time_begins_and_ends_an_alert(build: Build, receiver: Receiver) -> None:
     """An alert is active while the event matches, also where time alone changes that."""
-    with http_receiver() as receiver:
-        bench = build(settings(receiver, more=", match: {max_notice: 14m, min_notice: 13m}"))
-        bench.show(raw_event(), wait=50)
-        assert posted(receiver) == []
-        bench.advance(20)
-        assert seconds(bench, receiver)[PENDING][1] is None
-        bench.advance(60)
-        assert 119 <= (seconds(bench, receiver)[PENDING][1] or 0) <= 126
-        assert posted(receiver)[-1]["labels"]["event_id"] == FREEZE_ID
+    bench = build(settings(receiver, more=", match: {max_notice: 14m, min_notice: 13m}"))
+    bench.show(raw_event(), wait=50)
+    assert posted(receiver) == []
+    bench.advance(20)
+    assert seconds(bench, receiver)[PENDING][1] is None
+    bench.advance(60)
+    assert 119 <= (seconds(bench, receiver)[PENDING][1] or 0) <= 126
+    assert posted(receiver)[-1]["labels"]["event_id"] == FREEZE_ID
 
 
 def test_a_redirect_is_a_failure(build: Build) -> None:

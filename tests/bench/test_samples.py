@@ -9,7 +9,7 @@ import yaml
 from exporter.config import Config
 from tests.bench import Build
 from tests.builders import raw_event
-from tests.deploy.test_sample import uncommented
+from tests.deploy.test_deploy import uncommented
 from tests.docs.pages import ROOT, blocks
 from tests.notifications.receivers import http_receiver
 

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import strategies as st
 
 from tests.builders import raw_event
-from tests.deploy.test_sample import uncommented
+from tests.deploy.test_deploy import uncommented
 
 CORPUS = Path(__file__).parent / "corpus"
 # Stands wherever a secret may stand.
