@@ -119,7 +119,8 @@ class Approver:
 
         Return whether some are due, but the document was not fetched just now.
         """
-        settings, due = self._config, list[_Due]()
+        settings = self._config
+        due: Sequence[_Due] = ()
         if snapshot.current is not self._lives:
             self._lives = snapshot.current
             keys = {life.key for life in self._lives}
