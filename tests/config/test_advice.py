@@ -23,7 +23,8 @@ BLIND = "is less than imds.poll_interval, so a single failed poll makes it blind
 NEVER = "never delivers with target: other; the leader is affected by the event"
 TOO_LATE = "no notice is left once an event has started; remove min_notice"
 OTHERS = "for events of other VMs nothing is approved, and no hook runs without target: other or any"
-NO_EVENT = "no event has one of these"
+NO_EVENT = "no event has one of these statuses at one of these transitions"
+NO_THRESHOLD = "no event becomes imminent while events.imminent is empty"
 ROUTE = "notifications.routes[1].match"
 
 
@@ -69,6 +70,37 @@ def warnings(folder: Path, text: str) -> list[str]:
         (PROGRAM % "/etc/passwd, sh", "hooks[0].command", "the program is not executable"),
         (PROGRAM % "no-such-program", "hooks[0].command", "the program is not found in PATH"),
         (DRAIN % "statuses: [Started], min_notice: 1s", "hooks[0].match", f"nothing matches: {TOO_LATE}"),
+        *(
+            (before + ROUTES % f"match: {{{match}}}", ROUTE, f"nothing matches: {reason}")
+            for before, match, reason in (
+                ("", "transitions: [scheduled], statuses: [Started]", NO_EVENT),
+                ("", "transitions: [started], min_notice: 1m", TOO_LATE),
+                ("", "transitions: [approved]", "nothing is approved unless approval.mode is on"),
+                (APPROVING, "transitions: [approved, hook_failed], target: other", OTHERS),
+                (APPROVING, "transitions: [hook_failed]", "there are no hooks that could fail"),
+                ("events: {imminent: []}\n", "transitions: [imminent]", NO_THRESHOLD),
+            )
+        ),
+        *(
+            (
+                RULE % rule + DRAIN % hook,
+                "approval.rules[0].require_hooks[0]",
+                f"the hook never runs for what the rule matches: {reason}",
+            )
+            for rule, hook, reason in (
+                ("event_types: [Freeze]", "event_types: [Reboot]", "they have no event_types in common"),
+                (
+                    "event_sources: [User]",
+                    "event_sources: [Platform]",
+                    "they have no event_sources in common",
+                ),
+                ("", "transitions: [completed]", "it runs for none of the transitions before the approval"),
+                ("", "target: other", "its target is other"),
+                ("", "statuses: [Started]", "it runs for no Scheduled event"),
+                ("max_duration: 8s", "min_duration: 9s", "they have no duration in common"),
+                ("min_duration: 5s", "max_duration: 4s", "they have no duration in common"),
+            )
+        ),
     ],
 )
 def test_what_cannot_act(tmp_path: Path, text: str, key: str, problem: str) -> None:
@@ -156,43 +188,6 @@ def test_what_is_undone_for_another_hook(tmp_path: Path) -> None:
     assert not [one for one in warnings(tmp_path, f"{pair}  {others}") if STAYS in one]
     drain = "- {name: drain, command: [/bin/cat], match: {event_types: [Reboot], transitions: [scheduled]}}\n"
     assert not [one for one in warnings(tmp_path, f"hooks:\n{drain}{thaw}") if STAYS in one]
-
-
-@pytest.mark.parametrize(
-    ("match", "reason"),
-    [
-        ("transitions: [approved, hook_failed], target: other", OTHERS),
-        ("transitions: [scheduled], statuses: [Started]", f"{NO_EVENT} statuses at one of these transitions"),
-        ("transitions: [started], min_notice: 1m", TOO_LATE),
-        ("transitions: [approved]", "nothing is approved unless approval.mode is on"),
-        ("transitions: [hook_failed]", "there are no hooks that could fail"),
-        ("transitions: [imminent]", "no event becomes imminent while events.imminent is empty"),
-    ],
-)
-def test_what_matches_nothing(tmp_path: Path, match: str, reason: str) -> None:
-    """A route that no event can take is one warning with the reason."""
-    approving = APPROVING + "events: {imminent: []}\n" if "hook_failed" in match or "imm" in match else ""
-    (warning,) = warnings(tmp_path, approving + ROUTES % f"match: {{{match}}}")
-    assert warning.endswith(f": {ROUTE}: nothing matches: {reason}")
-
-
-@pytest.mark.parametrize(
-    ("rule", "hook", "reason"),
-    [
-        ("event_types: [Freeze]", "event_types: [Reboot]", "they have no event_types in common"),
-        ("event_sources: [User]", "event_sources: [Platform]", "they have no event_sources in common"),
-        ("", "transitions: [completed]", "it runs for none of the transitions before the approval"),
-        ("", "target: other", "its target is other"),
-        ("", "statuses: [Started]", "it runs for no Scheduled event"),
-        ("max_duration: 8s", "min_duration: 9s", "they have no duration in common"),
-        ("min_duration: 5s", "max_duration: 4s", "they have no duration in common"),
-    ],
-)
-def test_a_hook_that_never_runs(tmp_path: Path, rule: str, hook: str, reason: str) -> None:
-    """A rule that requires a hook which cannot run for its events is one warning with the reason."""
-    (warning,) = warnings(tmp_path, RULE % rule + DRAIN % hook)
-    problem = "the hook never runs for what the rule matches"
-    assert warning.endswith(f": approval.rules[0].require_hooks[0]: {problem}: {reason}")
 
 
 @pytest.mark.parametrize(

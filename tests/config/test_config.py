@@ -57,20 +57,6 @@ def test_flags_lie_over_the_file(tmp_path: Path) -> None:
     assert loading.load(None, Overrides(imds_endpoint="http://c")).imds.endpoint == "http://c"
 
 
-@pytest.mark.parametrize("letter", ["a", "ä", "𝄞"])
-def test_a_name_is_as_long_as_names_in_documents_at_most(tmp_path: Path, letter: str) -> None:
-    """256 characters are a name, in the file and as a flag; one more is an error where it stands."""
-    longest = letter * 256
-    assert read(tmp_path, f"instance: {{name: {longest}}}").instance.name == longest
-    assert config.parse_instance_name(longest) == longest
-    message = "has 257 characters; at most 256 are allowed"
-    with pytest.raises(ValueError, match=f"^{message}$"):
-        config.parse_instance_name(longest + letter)
-    with pytest.raises(ConfigurationError) as caught:
-        read(tmp_path, f"imds: {{}}\ninstance: {{name: {longest}{letter}}}")
-    assert str(caught.value).endswith(f":2: instance.name: {message}")
-
-
 def bad_configs() -> list[tuple[str, str]]:
     """Read the fixtures: each is a comment with the message, then the file."""
     fixtures = (Path(__file__).parent.parent / "bad_configs.yml").read_text()

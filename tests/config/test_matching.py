@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from exporter.config import loading, yamlfile
-from exporter.config.match import Match, Scope, Window, parse_time_of_day, parse_zone
+from exporter.config.match import Match, Scope, Window
 from exporter.model.events import Affected, ScheduledEvent
 from exporter.model.lifecycle import Transition
 from tests.builders import scheduled, started
@@ -127,17 +127,3 @@ def test_one_window_of_several_is_enough() -> None:
     match = Match(windows=(window(**{"from": "13:00"}), window(to="13:00")))
     assert match.holds(FREEZE, target=Affected.SELF, now=now)
     assert not Match(windows=(window(**{"from": "13:00"}),)).holds(FREEZE, target=Affected.SELF, now=now)
-
-
-@pytest.mark.parametrize("text", ["9", "9:00", "25:00", "24:01", "12:60", "22:00:30", "noon", "", 1320])
-def test_no_time_of_day(text: object) -> None:
-    """What is not a valid time of day is refused with an example."""
-    with pytest.raises(ValueError, match='write it like "22:00"'):
-        parse_time_of_day(text)
-
-
-@pytest.mark.parametrize("text", ["Mars/Olympus", "", "../../etc/passwd", "Europe"])
-def test_no_time_zone(text: str) -> None:
-    """An invalid time zone is refused with an example."""
-    with pytest.raises(ValueError, match="is not a known time zone; write it like Europe/Berlin or UTC"):
-        parse_zone(text)

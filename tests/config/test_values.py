@@ -9,10 +9,12 @@ from exporter.config import (
     parse_api_version,
     parse_endpoint,
     parse_external_url,
+    parse_instance_name,
     parse_poll_interval,
     parse_positive,
 )
 from exporter.config.kubernetes import parse_grace_period
+from exporter.config.match import parse_time_of_day, parse_zone
 from exporter.timefmt import format_duration, parse_duration
 
 
@@ -20,37 +22,6 @@ from exporter.timefmt import format_duration, parse_duration
 def test_a_duration_is_read_as_it_is_written(milliseconds: int) -> None:
     """Reading what was written gives the same time again."""
     assert round(parse_duration(format_duration(milliseconds / 1000)) * 1000) == milliseconds
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("0", 0),
-        ("200ms", 0.2),
-        ("1s", 1),
-        ("1h30m", 5400),
-        ("7d", 604800),
-        ("1w", 604800),
-        ("100y", 3153600000),
-    ],
-)
-def test_durations(text: str, seconds: float) -> None:
-    """Durations are written as Prometheus writes them."""
-    assert parse_duration(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "1", "1.5s", "-1s", "s", "1s1m", "1m1m", "1 s", "1S", "soon", "٣s"])
-def test_no_durations(text: str) -> None:
-    """Neither bare numbers nor fractions, signs, spaces or units out of order are taken."""
-    with pytest.raises(ValueError, match="is not a valid duration; write it like"):
-        parse_duration(text)
-
-
-@pytest.mark.parametrize("text", ["100y1ms", "101y", "9" * 400 + "s"])
-def test_durations_past_all_clocks(text: str) -> None:
-    """A duration that would run out of the range of times is refused, however many digits it has."""
-    with pytest.raises(ValueError, match="is too long; write at most 100y"):
-        parse_duration(text)
 
 
 POLLS = "Azure asks for 1s, and 200ms to 1h is possible"
@@ -63,6 +34,28 @@ REMEDY = "write a URL without path, like http://169.254.169.254, or discover"
 @pytest.mark.parametrize(
     ("parse", "value", "message"),
     [
+        # Neither bare numbers nor fractions, signs, spaces or units out of order.
+        *(
+            (parse_duration, text, "is not a valid duration; write it like 500ms, 1s, 15m, 1h30m or 7d")
+            for text in ("", "1", "1.5s", "-1s", "s", "1s1m", "1m1m", "1 s", "1S", "soon", "٣s")
+        ),
+        # Beyond the range of times, however many digits it has.
+        *(
+            (parse_duration, text, "is too long; write at most 100y")
+            for text in ("100y1ms", "101y", "9" * 400 + "s")
+        ),
+        *(
+            (parse_time_of_day, text, 'is not a valid time of day; write it like "22:00"')
+            for text in ("9", "9:00", "25:00", "24:01", "12:60", "22:00:30", "noon", "", 1320)
+        ),
+        *(
+            (parse_zone, text, "is not a known time zone; write it like Europe/Berlin or UTC")
+            for text in ("Mars/Olympus", "", "../../etc/passwd", "Europe")
+        ),
+        *(
+            (parse_instance_name, letter * 257, "has 257 characters; at most 256 are allowed")
+            for letter in "aä𝄞"
+        ),
         (parse_endpoint, "imds", f"is not a valid URL; {REMEDY}"),
         (parse_endpoint, "http://", f"is not a valid URL; {REMEDY}"),
         (parse_endpoint, "http://a:0", f"is not a valid URL; {REMEDY}"),
@@ -96,6 +89,13 @@ def test_what_is_refused(parse: Any, value: object, message: str) -> None:
 @pytest.mark.parametrize(
     ("parse", "text", "value"),
     [
+        (parse_duration, "0", 0),
+        (parse_duration, "200ms", 0.2),
+        (parse_duration, "1h30m", 5400),
+        (parse_duration, "7d", 604800),
+        (parse_duration, "1w", 604800),
+        (parse_duration, "100y", 3153600000),
+        *((parse_instance_name, letter * 256, letter * 256) for letter in "aä𝄞"),
         (parse_endpoint, "http://a:80/", "http://a:80"),
         (parse_external_url, "https://a/!~_'()=;", "https://a/!~_'()=;"),
         (parse_poll_interval, "200ms", 0.2),
