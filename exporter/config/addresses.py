@@ -383,18 +383,18 @@ def _expanded(text: str, keys: Keys, file: YamlFile, environ: Mapping[str, str])
                 raise file.error(keys, "${...} must contain only the name of a variable; use ${NAME}")
             if not (value := environ.get(name)):
                 remedy = "set it, or use url_file" if keys[-1] == "url" else "set it"
-                raise file.error(keys, f"names a variable that the environment does not have; {remedy}")
+                raise file.error(keys, f"the environment has no variable {name}; {remedy}")
             if is_url:
                 fault = _fault_of_value(value, text[: found.start()], text[found.end() :])
             else:
                 fault = "" if value.isprintable() else _CONTROL
             if fault:
-                raise file.error(keys, f"the value of a variable {fault}")
+                raise file.error(keys, f"the value of the variable {name} {fault}")
     mistakes.check()
     result = _VARIABLE.sub(lambda found: environ[found[1]], text).strip()
     if is_url and (fault := fault_of(result)):
-        is_whole = _VARIABLE.fullmatch(text.strip())
-        raise file.error(keys, f"the value of the variable {fault}" if is_whole else fault)
+        whole = _VARIABLE.fullmatch(text.strip())
+        raise file.error(keys, f"the value of the variable {whole[1]} {fault}" if whole else fault)
     return result
 
 

@@ -39,13 +39,15 @@ imds:
 
 OTHER = '"other" never applies: an event that does not affect this VM is never approved; remove the key'
 EXPECTED = [
-    "6: notifications.targets[0].url: names a variable that the environment does not have; set it, or use",
+    "6: notifications.targets[0].url: the environment has no variable NOT_THERE; set it, or use",
     "7: notifications.targets[1].url: Apprise knows no service foo://",
     "9: notifications.targets[3].name: is the name of notifications.targets[2], too; names must be unique",
     "9: notifications.targets[3].url: Apprise knows no service bar://",
     "10: notifications.targets[4]: has no address; set one of url, url_file, tag or webhook",
-    "11: notifications.targets[5].headers.*: names a variable that the environment does not have; set it",
-    "11: notifications.targets[5].webhook: names a variable that the environment does not have; set it",
+    "11: notifications.targets[5].headers.*: the environment has no variable TOKEN_1; set it",
+    "11: notifications.targets[5].headers.*: the environment has no variable TOKEN_2; set it",
+    "11: notifications.targets[5].webhook: the environment has no variable HOST; set it",
+    "11: notifications.targets[5].webhook: the environment has no variable PATH_OF; set it",
     "13: notifications.routes[0].targets[0]: nobody is not a target; correct it, or add it to ",
     "13: notifications.routes[0].targets[1]: slakc is not a target; did you mean slack?",
     "14: notifications.routes[1].targets: is empty; name at least one target",

@@ -57,10 +57,10 @@ def test_addresses_are_numbered_and_have_their_variables(tmp_path: Path) -> None
             "{urls: ['http://u:p@a.test'], headers: {authorization: '${TOKEN}'}}",
             "urls[0]: has a user name, and alertmanager.headers has Authorization; keep one",
         ),
-        ("{urls: ['${NONE}']}", "urls[0]: names a variable that the environment does not have; set it"),
+        ("{urls: ['${NONE}']}", "urls[0]: the environment has no variable NONE; set it"),
         (
             "{headers: {X: '${NONE}'}}",
-            "headers.*: names a variable that the environment does not have; set it",
+            "headers.*: the environment has no variable NONE; set it",
         ),
     ],
 )
@@ -73,5 +73,5 @@ def test_a_mistake_in_an_address(tmp_path: Path, section: str, problem: str) -> 
 def test_a_variable_must_not_end_its_part_of_the_url(tmp_path: Path) -> None:
     """A slash in a password would make what follows the server's name; the value is not repeated."""
     _, (problem,) = read(tmp_path, "{urls: ['http://u:${SLASH}@a.test']}")
-    assert "a variable contains a character that is reserved" in problem
+    assert "the variable SLASH contains a character that is reserved" in problem
     assert CANARY not in problem

@@ -26,7 +26,6 @@ _MISPLACED = (
     f"https://alice:{CANARY}@example.com/events",
     f"json//{CANARY}",
     f"{CANARY}://a",
-    f"${{{CANARY}}}",
     f"${{{CANARY}:-{_URL}}}",
     f"!{CANARY} x",
     f"*{CANARY}",

@@ -77,14 +77,8 @@ def test_a_plan_has_every_target(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        (
-            "url: '${ONCALL}'",
-            "url: names a variable that the environment does not have; set it, or use url_file",
-        ),
-        (
-            "url: '${EMPTY}'",
-            "url: names a variable that the environment does not have; set it, or use url_file",
-        ),
+        ("url: '${ONCALL}'", "url: the environment has no variable ONCALL; set it, or use url_file"),
+        ("url: '${EMPTY}'", "url: the environment has no variable EMPTY; set it, or use url_file"),
         ("url: '${A:-json://u:CANARY@h/}'", f"url: {ONLY_NAMES}"),
         ("url: '${json://u:CANARY@h/}'", f"url: {ONLY_NAMES}"),
         ("url: 'json://a.test/, slack://CANARY'", "url: Apprise does not accept this json:// URL"),
@@ -150,8 +144,8 @@ def test_what_is_left_around_a_url_is_refused(tmp_path: Path, around: str, fault
     for url in SERVICES:
         wrong = around.format(url)
         places = {
-            "url: '${U}'": f"url: the value of the variable {fault}",
-            "webhook: '${U}'": f"webhook: the value of the variable {fault}",
+            "url: '${U}'": f"url: the value of the variable U {fault}",
+            "webhook: '${U}'": f"webhook: the value of the variable U {fault}",
         }
         if "\n" not in wrong:
             literal = "url: '{}'".format(wrong.replace("'", "''"))
@@ -207,7 +201,7 @@ def test_a_value_that_leaves_its_part_of_the_url_is_refused(
     """No password decides to which host a message goes; the error does not repeat it."""
     with pytest.raises(ConfigurationError) as caught:
         plan(tmp_path, f"notifications: {{targets: [{{name: a, {target}}}]}}", V=value)
-    assert str(caught.value).endswith(f": the value of a variable {fault}")
+    assert str(caught.value).endswith(f": the value of the variable V {fault}")
     assert CANARY not in str(caught.value)
 
 
