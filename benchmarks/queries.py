@@ -37,7 +37,8 @@ _LIVE = 5
 STORMS = (0, 300, 1000)
 _SHOWN = 11
 _STORM_VMS = 2
-_EVALUATIONS = 6
+# A minute: in it the group without an interval of its own is evaluated once.
+_EVALUATIONS = 12
 _AIM = {0: 0.03, 1000: 0.5}
 _COUNTERS = (
     ("notifications", "target", ("delivered", "failed", "expired", "refused")),
@@ -192,7 +193,7 @@ def _rules(server: str, vms: int, events: int, scraping: float) -> Iterator[Figu
 
 
 def _evaluations(server: str, vms: int, events: int) -> float:
-    """Return the CPU seconds of 5 s, in half a minute after the fleet was scraped and alerts fire."""
+    """Return the CPU seconds of 5 s, in a minute after the fleet was scraped and alerts fire."""
     eventually(lambda: query(server, f"count(azure_scheduled_events_up) == {vms}"))
     eventually(lambda: not events or query(server, "count(ALERTS)"))
     time.sleep(10)
