@@ -11,7 +11,7 @@ import base64
 import re
 from collections.abc import Collection, Iterable, Sequence
 from enum import StrEnum
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_plus
 
 
 class ExporterError(Exception):
@@ -156,17 +156,21 @@ def without(text: str, secrets: Iterable[str]) -> str:
 
 
 _LONG_PART = 6
-_SEPARATORS = re.compile(r"[/:@?&=#,;\s]+")
+_SEPARATORS = re.compile(r"[/:@?&=#,;+\s]+")
 
 
 def _parts(secrets: Iterable[str]) -> set[str]:
     """Return all that is between separators, as written and decoded, and credentials as they are sent."""
-    found = set()
+    found: set[str] = set()
     for secret in secrets:
-        address, _, query = (secret.partition("://")[2] or secret).partition("?")
-        values = [pair.partition("=")[2] for pair in query.split("&")]
-        parts = [part for text in (address, *values) for part in _SEPARATORS.split(text)]
-        found |= {shown for part in (*parts, *values) for shown in (part, unquote(part))}
+        address, _, query = secret.partition("://")[2].partition("?") if "://" in secret else (secret, "", "")
+        pairs = [pair.partition("=") for pair in query.split("&")]
+        # Names of parameters, such as format, are words of many answers; what has a digit is no such name.
+        values = [value for _, _, value in pairs]
+        values += [name for name, is_pair, _ in pairs if not is_pair or re.search(r"\d", name)]
+        parts = {part for text in (address, *values) for part in (text, *_SEPARATORS.split(text))}
+        decoded = {shown for part in parts for shown in (unquote(part), unquote_plus(part))}
+        found |= parts | decoded | {part for text in decoded for part in _SEPARATORS.split(text)}
         if credentials := address.partition("/")[0].rpartition("@")[0]:
             user, _, password = unquote(credentials).partition(":")
             found.add(base64.b64encode(f"{user}:{password}".encode()).decode())

@@ -1,6 +1,6 @@
 import pytest
 
-from exporter.errors import ConfigurationError, Mistakes, cause, one_line
+from exporter.errors import ConfigurationError, Mistakes, cause, one_line, without
 
 
 def test_the_reason_of_an_error() -> None:
@@ -24,3 +24,24 @@ def test_mistakes_are_collected() -> None:
         mistakes.check()
     with pytest.raises(KeyError), mistakes:
         raise KeyError
+
+
+@pytest.mark.parametrize(
+    ("secret", "text", "shown"),
+    [
+        (
+            "jsons://h.test/x?+Authorization=Bearer%20abc123secret9",
+            "token abc123secret9 expired",
+            "token ... expired",
+        ),
+        ("https://h.test/x?abc123secret9", "no abc123secret9", "no ..."),
+        ("https://h.test/x?k9s3=1", "unknown k9s3", "unknown ..."),
+        ("https://h.test/x?format=a1b2c3", "no format a1b2c3", "no format ..."),
+        ("json://al%40b:p%2Fw@h.test/CANARY%2Fabc", "al@b p/w canary/abc abc", "... ... ... ..."),
+        ("json://al:pw@h.test", "Basic YWw6cHc=", "Basic ..."),
+        ("Bearer abc123?xyz789", "no xyz789 of abc123", "no ... of ..."),
+    ],
+)
+def test_what_foreign_texts_must_not_repeat(secret: str, text: str, shown: str) -> None:
+    """No part of a target's URL and headers, as written or decoded; names of parameters are common words."""
+    assert without(text, [secret]) == shown

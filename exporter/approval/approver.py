@@ -72,13 +72,13 @@ class Approver:
         self._metrics, _, self._clock = shared
         self._tracer = tracer
         self._inbox = inbox
-        self._config = Config()
+        # By which the poller decides, and the newest one, which it takes over after the poll in progress.
+        self._config = self._newest = Config()
         self._lives: Sequence[Life] = ()
         # When the newest document was fetched, on the monotonic clock.
         self._fetched = -math.inf
-        # What is due by the newest document, and the configuration by which that was decided. Replaced whole,
-        # because the approver's thread reads it.
-        self._due: tuple[Config, Sequence[_Due]] = self._config, ()
+        # What is due by the newest document. Replaced whole, because the approver's thread reads it.
+        self._due: Sequence[_Due] = ()
         # Held while a request is being sent.
         self._posting = threading.Lock()
         # Replaced whole, because other threads read it.
@@ -95,13 +95,14 @@ class Approver:
 
         A request that is being sent is waited for.
         """
-        self._config = settings
+        self._newest = settings
         with self._posting:
             pass
 
-    def configure(self, azure: ImdsClient) -> None:
-        """Send by this client; failed attempts are repeated at once."""
-        self._azure = azure
+    def configure(self, settings: Config, azure: ImdsClient) -> None:
+        """Decide by these rules and send by this client; failed attempts are repeated at once."""
+        self.outdate()
+        self._config, self._azure = settings, azure
         self._trials: dict[str, _FailedAttempts] = {}
 
     def record_document(self, *, changed: bool) -> None:
@@ -112,7 +113,7 @@ class Approver:
 
     def outdate(self) -> None:
         """Send nothing before the next `look`, because what is known is about to change."""
-        self._due = self._config, ()
+        self._due = ()
 
     def look(self, snapshot: Snapshot, *, fresh: bool = False) -> bool:
         """Decide about all pending events; send those that are due if the document is ``fresh``.
@@ -130,7 +131,7 @@ class Approver:
             due = self._decide_all(settings, snapshot.instance)
         else:
             self._decisions = {}
-        self._due = settings, due
+        self._due = due
         if not due or self._sending:
             return False
         if fresh:
@@ -144,7 +145,7 @@ class Approver:
 
     def poll_failed(self, problem: str, seconds: float) -> None:
         """Record that there is no fresh document to send what is due."""
-        _, due = self._due
+        due = self._due
         self._fetched = -math.inf
         self.outdate()
         if not self._sending:
@@ -303,7 +304,7 @@ class Approver:
         try:
             with contextlib.ExitStack() as posting:
                 event_ids = [life.event.event_id for life, _ in attempt.events]
-                azure.approve(event_ids, lambda: self._confirm(attempt, posting))
+                azure.approve(event_ids, lambda: self._confirm(attempt, azure, posting))
         except _WithdrawnError:
             self._approvals.restore(before)
             for life, rule in attempt.events:
@@ -325,19 +326,21 @@ class Approver:
             log.info("approved", extra=_log_facts(life, Decision(ApprovalState.DUE, rule)))
         return replace(attempt, at=now)
 
-    def _confirm(self, attempt: ApprovalRequest, posting: contextlib.ExitStack) -> None:
+    def _confirm(self, attempt: ApprovalRequest, azure: ImdsClient, posting: contextlib.ExitStack) -> None:
         """Raise `_WithdrawnError` if the newest decisions do not allow an attempt.
 
         Until ``posting`` is closed, `supersede` waits for it.
         """
         posting.enter_context(self._posting)
-        settings, newest = self._due
-        due = {life.key: (life.event, rule) for life, rule in newest}
+        # In this order: what is due is replaced before the time of its document.
+        age = self._clock.monotonic() - self._fetched
+        due = {life.key: (life.event, rule) for life, rule in self._due}
         # Several polls within the window of the rate limit count as one.
-        longest = max(settings.imds.poll_interval, WINDOW_SECONDS)
+        longest = max(self._config.imds.poll_interval, WINDOW_SECONDS)
         if (
-            settings is not self._config
-            or self._clock.monotonic() - self._fetched > longest
+            self._config is not self._newest
+            or azure is not self._azure
+            or age > longest
             or any(due.get(life.key) != (life.event, rule) for life, rule in attempt.events)
         ):
             raise _WithdrawnError

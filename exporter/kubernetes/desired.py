@@ -74,11 +74,12 @@ class Progress(Enum):
 def own_lives(snapshot: Snapshot) -> list[Life] | None:
     """Return the events of this VM, the most urgent first; None while they are not known.
 
-    They are not before the first document if the state was lost, nor while this VM does not know its name.
+    They are not before the first document, as an event of the state may be over, nor while this VM does not
+    know its name.
     """
-    if snapshot.instance is None or any(life.affects is None for life in snapshot.current):
+    if not snapshot.ready or snapshot.instance is None:
         return None
-    if not snapshot.ready and not snapshot.current:
+    if any(life.affects is None for life in snapshot.current):
         return None
     return [life for life in snapshot.current if life.target is Affected.SELF]
 

@@ -35,8 +35,9 @@ class _Progress(msgspec.Struct, frozen=True):
     lost: Moment | None = None
     # Since when there is no valid document, None while there is one.
     failing: Moment | None = None
-    # The newest name of this VM.
+    # The newest name of this VM, and the boot on which IMDS told it.
     instance: str | None = None
+    boot: str = ""
 
 
 class _Events(Table[str, Life]):
@@ -145,7 +146,13 @@ class Store:
 
     @property
     def instance(self) -> str | None:
+        """The last name that IMDS told."""
         return self._progress.instance
+
+    @property
+    def certain_instance(self) -> str | None:
+        """That name if it was told on this boot: the disk of another VM brings that VM's name."""
+        return self._progress.instance if self._progress.boot == self._clock.boot else None
 
     def record_outage(
         self, outage: Outage | None, messages: Sequence[WatchMessage], records: Sequence[LogRecord]
@@ -159,8 +166,9 @@ class Store:
         self._record_progress(last_success=at)
 
     def record_valid(self, at: datetime, instance: str | None) -> None:
-        """Record that there was a valid document, and this VM's name if it is known."""
-        self._record_progress(last_success=at, failing=None, instance=instance or self.instance)
+        """Record that there was a valid document, and this VM's name if IMDS has told it."""
+        told = {"instance": instance, "boot": self._clock.boot} if instance else {}
+        self._record_progress(last_success=at, failing=None, **told)
 
     def record_failing(self, since: Moment, last_success: datetime | None) -> None:
         """Record since when there is no valid document."""

@@ -80,8 +80,11 @@ class Outages:
         self._valid_at = clock.monotonic() - (seconds_since(store.failing, clock) or 0.0)
         self._recorded_at = -math.inf
 
-    def valid(self, seen: Snapshot) -> None:
-        """Record a valid document, which ends an outage; ``seen`` is what was known before it."""
+    def valid(self, seen: Snapshot, name: str) -> None:
+        """Record a valid document, which ends an outage; ``seen`` is what was known before it.
+
+        ``name`` is what IMDS calls this VM, "" if it has not told.
+        """
         store, outage = self._store, self._store.outage
         if outage is not None:
             self._change(WatchChange.RECOVERED, outage, seen)
@@ -89,9 +92,9 @@ class Outages:
         is_pending = any(life.event.is_scheduled for life in seen.current)
         pause = _RECORD_PENDING_SECONDS if is_pending else _RECORD_SECONDS
         is_due = self._valid_at - self._recorded_at >= pause
-        if is_due or store.failing is not None or seen.instance not in (None, store.instance):
+        if is_due or store.failing is not None or (name and name != store.certain_instance):
             self._recorded_at = self._valid_at
-            store.record_valid(self._clock.now(), seen.instance)
+            store.record_valid(self._clock.now(), name or None)
 
     def invalid(self, seen: Snapshot, last_success: datetime | None) -> None:
         """Record a failed poll; an outage begins if there was no valid document for some minutes."""
@@ -101,11 +104,13 @@ class Outages:
         after = plan.watch_after if self._tracer.keeps_records else plan.blind_after
         if self._store.outage is None and blind >= after:
             since = last_success or self._clock.now() - timedelta(seconds=blind)
-            key = f"watch/{seen.instance or platform.node()}"
+            key = f"watch/{seen.instance or self._store.instance or platform.node()}"
             self._change(WatchChange.BLIND, Outage(since, key, never=last_success is None), seen)
 
     def _change(self, change: WatchChange, outage: Outage, seen: Snapshot) -> None:
         """Record that an outage begins or ends, with messages about it."""
+        # A reboot does not change the name, unless the disk is now another VM's.
+        seen = replace(seen, instance=seen.instance or self._store.instance)
         opened = self._store.outbox.opened(outage.key)
         now = self._clock.now()
         messages = self._notifier.plan.compose_watch(change, outage, now, seen, opened)
@@ -273,8 +278,8 @@ class Watch:
         self._approver = approver
         self._readers = readers
         self._outages = Outages(store, notifier, tracer, self._clock)
-        # The name when a former process ended; this VM goes by it until IMDS has answered.
-        self._former_name = store.instance
+        # What IMDS told a former process; this VM goes by it until IMDS has answered.
+        self._former_name = store.certain_instance
         # A digest of the newest document; None if it has to be processed again.
         self._digest: bytes | None = None
         self._document: Document | None = None
@@ -291,7 +296,7 @@ class Watch:
 
     def configure(self, settings: Config, imds: ImdsClient) -> None:
         """Apply a configuration and its client; a name from IMDS is kept if none is configured."""
-        self._approver.configure(imds)
+        self._approver.configure(settings, imds)
         self._configured_name = settings.instance.name
         if imds.endpoint != self.snapshot.endpoint or not self._facts.is_current:
             self._facts.renew()
@@ -400,7 +405,9 @@ class Watch:
         seen = self.snapshot
         # After a start IMDS is asked first. While it fails, an event whose time has passed may be over.
         if seen.ready or seen.last_error:
-            step = pass_time(self.known, now, self._thresholds, seen.instance, late=seen.ready)
+            # Nor do hooks run for it before the first document.
+            instance = seen.instance if seen.ready else None
+            step = pass_time(self.known, now, self._thresholds, instance, late=seen.ready)
             self._settle(step, seen.instance)
 
     def record_findings(self) -> None:
@@ -512,7 +519,7 @@ class Watch:
         if not seen.up:
             log.info("IMDS answers", extra={"endpoint": seen.endpoint, "instance": seen.instance})
         self.known = replace(self.known, last_success=now)
-        self._outages.valid(seen)
+        self._outages.valid(seen, self._facts.name)
         self.snapshot = replace(
             self.snapshot, up=True, ready=True, last_success=now, last_error="", last_status=0
         )

@@ -258,6 +258,38 @@ def test_a_slow_disk_does_not_keep_the_exporter_from_looking(
     assert bench.approved == [FREEZE_ID]
 
 
+@pytest.mark.parametrize("wait", [after_recording, in_the_rate_limiter])
+def test_a_reload_replaces_the_client_of_a_request_that_waits(
+    build: Build, monkeypatch: pytest.MonkeyPatch, wait: Callable[[Bench, pytest.MonkeyPatch, Then], None]
+) -> None:
+    """The configuration may name another endpoint: the client of the former one sends nothing more."""
+    bench = build(APPROVE)
+    closed, sent = list[ImdsClient](), list[bool]()
+    approve, close = ImdsClient.approve, ImdsClient.close
+
+    def approving(client: ImdsClient, ids: Sequence[str], confirm: Callable[[], None]) -> None:
+        def confirmed() -> None:
+            confirm()
+            sent.append(client in closed)
+
+        approve(client, ids, confirmed)
+
+    monkeypatch.setattr(ImdsClient, "approve", approving)
+
+    def closing(client: ImdsClient) -> None:
+        closed.append(client)
+        close(client)
+
+    def reload(bench: Bench) -> None:
+        bench.reload(APPROVE)
+        bench.advance(2)
+
+    monkeypatch.setattr(ImdsClient, "close", closing)
+    wait(bench, monkeypatch, reload)
+    bench.show(raw_event(), wait=10)
+    assert (bench.approved, sent, len(closed)) == ([FREEZE_ID], [False], 1)
+
+
 def test_an_answer_after_the_end(
     build: Build, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,13 +42,13 @@ def test_imminent_is_due_by_the_time(build: Build, fails: bool, interval: str) -
 
 @pytest.mark.parametrize(("after", "expected"), [(0, ["scheduled", "imminent"]), (1300, ["scheduled"])])
 def test_imminent_after_a_start_without_imds(build: Build, after: float, expected: list[str]) -> None:
-    """What is known becomes imminent in time, with its hooks, unless NotBefore has passed."""
+    """What is known becomes imminent in time, unless NotBefore has passed; its hooks need a document."""
     bench = build(HOOK)
     bench.show(reboot(bench, 20))
     bench.simulator.set_fault(Fault("error"))
     bench.restart(after=after)
     bench.advance(300)
-    assert (transitions(bench), len(bench.commands)) == (expected, len(expected) - 1)
+    assert (transitions(bench), bench.commands) == (expected, [])
     bench.simulator.set_fault(None)
     bench.advance(30)
     assert [command.argv for command in bench.commands] == [("late",)]

@@ -297,14 +297,31 @@ def test_facts_are_asked_for_again(
     assert asked[1] - asked[0] == pytest.approx(pause, abs=1)
 
 
-def test_a_name_is_remembered(build: Build) -> None:
-    """After a restart the VM goes by its last name until IMDS tells it, and acts."""
+@pytest.mark.parametrize("reboots", [False, True])
+def test_a_name_is_remembered(build: Build, *, reboots: bool) -> None:
+    """After a restart the VM goes by its name, and acts; on another boot the state may be another VM's."""
     bench = build(HOOK)
     bench.simulator.set_fault(NAMELESS)
+    if reboots:
+        bench.clock.reboot()
     bench.restart()
     bench.show(raw_event(**OTHERS), raw_event(**REBOOT))
-    assert (bench.metric("pending", target="other"), len(ran(bench))) == (1, 1)
-    assert bench.api("problems") == []
+    assert (bench.metric("pending", target="other"), len(ran(bench))) == ((0, 0) if reboots else (1, 1))
+    assert [one.partition(":")[0] for one in bench.api("problems")] == ["instance_unknown"] * reboots
+    bench.simulator.set_fault(None)
+    bench.advance(10)
+    assert (bench.metric("pending", target="other"), len(ran(bench)), bench.api("problems")) == (1, 1, [])
+
+
+def test_only_the_name_that_imds_told_is_remembered(build: Build) -> None:
+    """A configured name is not this VM's any more once it is no longer configured."""
+    bench = build("imds: {poll_interval: 1h}")
+    bench.simulator.set_fault(NAMELESS)
+    bench.forget("instance: {name: WestNO_7}")
+    bench.show(raw_event(**OTHERS))
+    bench.restart(HOOK)
+    bench.advance(2)
+    assert [one.partition(":")[0] for one in bench.api("problems")] == ["instance_unknown"]
 
 
 def test_hooks_wait_for_the_name(build: Build) -> None:

@@ -178,6 +178,19 @@ def test_a_drain(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.messages == ["node changed", "pod evicted", "drain ended", "node changed"]
 
 
+def test_no_drain_begins_before_the_first_document(start: Start) -> None:
+    """An event that was pending when the exporter stopped may be over."""
+    bench, api = start("before: 5m")
+    bench.show(reboot(bench, 900), wait=2)
+    bench.simulator.set_fault(Fault("error"))
+    bench.restart(after=800)
+    bench.advance(10)
+    assert (api.annotations().get("cordoned"), api.taints(), api.graces) == (None, {}, {})
+    bench.simulator.set_fault(None)
+    bench.advance(40)
+    assert (api.taints(), api.graces) == ({TAINT: "Reboot"}, {"web": None})
+
+
 def test_a_dry_run(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     """What would be done is logged once, and not done."""
     caplog.set_level(logging.INFO, "exporter.kubernetes")
