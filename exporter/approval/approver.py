@@ -219,7 +219,7 @@ class Approver:
         return replace(
             recorded,
             hooks=self._hook_results(life) if asks_hooks else {},
-            is_untold=life.last_reported is not None and bool(settings.hooks),
+            has_unreported=life.last_reported is not None and bool(settings.hooks),
             open_hooks=self._jobs.open_for(lower(life.ids[0])),
             age=seconds_since(life.begun, self._clock) or 0.0,
             within_hour=len(recent) - (life.key in recent),

@@ -55,7 +55,7 @@ class ApprovalInputs(msgspec.Struct, frozen=True):
     approved_by: str = ""  # the rule by which it was approved
     asked_by: str = ""  # the rule by which an approval was sent without a known result
     hooks: Mapping[str, HookOutcome | None] = {}  # of each hook's newest run, None until it has ended
-    is_untold: bool = False  # a change is not reported yet, so that its hooks are not queued
+    has_unreported: bool = False  # a change is not reported yet, so that its hooks are not queued
     open_hooks: Sequence[str] = ()  # pending or running ones that documents brought about
     age: float = 0.0  # seconds since the life began
     within_hour: int = 0  # how many other events were approved in the last hour
@@ -150,7 +150,7 @@ def _by_rule(
 
 def _by_hooks(rule: Rule, inputs: ApprovalInputs) -> Decision | None:
     """Return the decision if the event has to wait for hooks, else None."""
-    if inputs.is_untold:
+    if inputs.has_unreported:
         reason = "its last change is not reported yet, and hooks may run for it"
         return Decision(ApprovalState.WAITING, rule.name, reason)
     if inputs.open_hooks:
