@@ -1,7 +1,8 @@
 """Checks across the keys of a configuration."""
 
+import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -14,6 +15,7 @@ from exporter.model.events import EVENT_TYPES, REBALANCE, SCHEDULED
 from exporter.model.vm import tag_label
 
 Mistake = tuple[Keys, str]
+_IsSound = Callable[..., bool]
 
 _KNOWN_TYPES = (*EVENT_TYPES, REBALANCE)
 
@@ -29,18 +31,24 @@ _NO_VARIABLE = "has a ${...}, which is replaced in addresses and headers of targ
 _NO_DRAIN = f"{DRAIN} never succeeds; set kubernetes.drain.enabled to true and mode to drain"
 
 
-def findings(config: Config, faulty: set[str]) -> Iterator[Mistake]:
-    """Return the place and the fault, with its remedy, of each mistake in all but the ``faulty`` sections."""
-    for section in config.__struct_fields__:
-        if section not in faulty:
-            for keys in _unexpanded(getattr(config, section), (section,)):
-                yield keys, _NO_VARIABLE
-    for keys, match in _matches(config):
-        if keys[0] not in faulty:
-            yield from _match(keys, match)
-    for check, sections in _CHECKS.items():
-        if faulty.isdisjoint(sections):
-            yield from check(config)
+def findings(config: Config, faulty: Collection[Keys]) -> Iterator[Mistake]:
+    """Return the place and the fault, with its remedy, of each mistake.
+
+    ``faulty`` are the places of values that are left out of the configuration. Nothing is found there, and
+    what a check reads elsewhere must be sound.
+    """
+
+    def is_sound(*place: str | int) -> bool:
+        return not any(place[: len(one)] == one[: len(place)] for one in faulty)
+
+    found: list[Iterable[Mistake]] = [
+        ((keys, _NO_VARIABLE) for keys in _unexpanded(config, ())),
+        *(_match(keys, match) for keys, match in _matches(config)),
+        *(check(config, is_sound) for check in (_tags, _notifications, _approval, _hooks, _alertmanager)),
+    ]
+    for keys, fault in itertools.chain.from_iterable(found):
+        if is_sound(*keys):
+            yield keys, fault
 
 
 def unknown_types(config: Config) -> Iterator[Mistake]:
@@ -69,7 +77,7 @@ def _unexpanded(value: object, place: Keys) -> Iterator[Keys]:
             yield from _unexpanded(inner, (*place, index))
 
 
-def _tags(config: Config) -> Iterator[Mistake]:
+def _tags(config: Config, _: _IsSound) -> Iterator[Mistake]:
     labels: dict[str, int] = {}
     for index, tag in enumerate(config.metrics.tags):
         first = labels.setdefault(tag_label(tag), index)
@@ -78,18 +86,24 @@ def _tags(config: Config) -> Iterator[Mistake]:
             yield (*here, index), f"becomes the same label as {dotted((*here, first))}; keep one"
 
 
-def _notifications(config: Config) -> Iterator[Mistake]:
+def _notifications(config: Config, is_sound: _IsSound) -> Iterator[Mistake]:
     settings, here = config.notifications, ("notifications",)
     known = [target.name for target in settings.targets]
+    has_targets = is_sound(*here, "targets")
     yield from _unique((*here, "targets"), known)
     for index, target in enumerate(settings.targets):
-        yield from _target((*here, "targets", index), target, settings.apprise_config)
+        place: Keys = (*here, "targets", index)
+        if is_sound(*place):
+            defines_tags = bool(settings.apprise_config) or not is_sound(*here, "apprise_config")
+            yield from _target(place, target, defines_tags=defines_tags)
     for index, route in enumerate(settings.routes):
         place = (*here, "routes", index, "targets")
         if not route.targets:
             yield place, "is empty; name at least one target"
-        yield from _known(place, route.targets, known)
-    yield from _known((*here, "watch", "targets"), settings.watch.targets or (), known)
+        if has_targets:
+            yield from _known(place, route.targets, known)
+    if has_targets:
+        yield from _known((*here, "watch", "targets"), settings.watch.targets or (), known)
 
 
 def _known(place: Keys, targets: Sequence[str], known: Sequence[str]) -> Iterator[Mistake]:
@@ -99,13 +113,13 @@ def _known(place: Keys, targets: Sequence[str], known: Sequence[str]) -> Iterato
             yield (*place, index), f"{name} is not a target; {remedy}"
 
 
-def _target(place: Keys, target: Target, apprise_config: str) -> Iterator[Mistake]:
+def _target(place: Keys, target: Target, *, defines_tags: bool) -> Iterator[Mistake]:
     given = [key for key in ("url", "url_file", "tag", "webhook") if getattr(target, key)]
     if len(given) > 1:
         yield (*place, given[1]), f"{' and '.join(given)} are set; keep one"
     elif not given:
         yield place, "has no address; set one of url, url_file, tag or webhook"
-    elif target.tag and not apprise_config:
+    elif target.tag and not defines_tags:
         yield (*place, "tag"), "requires the file that defines it; set notifications.apprise_config"
     if target.webhook and target.templates is not None:
         yield (*place, "templates"), "has no effect on a webhook, which gets the event itself; remove the key"
@@ -128,13 +142,15 @@ def _headers(place: Keys, headers: Mapping[str, str]) -> Iterator[Mistake]:
             yield (*place, "headers", name), "has a character that is not allowed in a header; remove it"
 
 
-def _approval(config: Config) -> Iterator[Mistake]:
+def _approval(config: Config, is_sound: _IsSound) -> Iterator[Mistake]:
     here: Keys = ("approval",)
     if config.approval.max_per_hour < 1:
         yield (*here, "max_per_hour"), "must be at least 1; to approve nothing, set approval.mode to off"
     yield from _unique((*here, "rules"), [rule.name for rule in config.approval.rules])
     for index, rule in enumerate(config.approval.rules):
         yield from _never_applies((*here, "rules", index, "match"), rule.match)
+    if is_sound("hooks") and is_sound("kubernetes"):
+        yield from _required_hooks(config)
 
 
 def _required_hooks(config: Config) -> Iterator[Mistake]:
@@ -160,7 +176,7 @@ def _never_applies(place: Keys, match: Match) -> Iterator[Mistake]:
         yield (*place, "statuses"), fault
 
 
-def _hooks(config: Config) -> Iterator[Mistake]:
+def _hooks(config: Config, _: _IsSound) -> Iterator[Mistake]:
     yield from _unique(("hooks",), [hook.name for hook in config.hooks])
     for index, hook in enumerate(config.hooks):
         if hook.name == DRAIN:
@@ -169,7 +185,7 @@ def _hooks(config: Config) -> Iterator[Mistake]:
             yield ("hooks", index, "command"), 'is empty; write it like ["/usr/local/bin/drain"]'
 
 
-def _alertmanager(config: Config) -> Iterator[Mistake]:
+def _alertmanager(config: Config, _: _IsSound) -> Iterator[Mistake]:
     settings, here = config.alertmanager, ("alertmanager",)
     yield from _headers(here, settings.headers)
     if settings.match.target is Scope.OTHER:
@@ -225,14 +241,3 @@ def _windows(place: Keys, windows: Sequence[Window]) -> Iterator[Mistake]:
             yield (*here, "days"), "is empty, so nothing matches; remove the key for all days"
         if window.start == window.end:
             yield here, "ends when it begins; for a whole day leave from and to out"
-
-
-# Each with the sections that it reads.
-_CHECKS: Mapping[Callable[[Config], Iterator[Mistake]], set[str]] = {
-    _tags: {"metrics"},
-    _notifications: {"notifications"},
-    _approval: {"approval"},
-    _required_hooks: {"approval", "hooks", "kubernetes"},
-    _hooks: {"hooks"},
-    _alertmanager: {"alertmanager"},
-}

@@ -201,7 +201,7 @@ class _Converter:
         return _FAULTY if required else kind(**values)
 
     def add(self, keys: Keys, message: str, line: int = 0) -> None:
-        self._file.faulty.update(map(str, keys[:1]))
+        self._file.faulty.add(keys)
         self._mistakes.problems += self._file.error(keys, message, line).problems
         if len(self._mistakes.problems) >= _MOST_MISTAKES:
             self._mistakes.check()

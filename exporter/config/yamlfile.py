@@ -40,7 +40,7 @@ _QUOTED = re.compile(r"(?<= )(['\"])(?!\\?.\1).+\1")
 
 
 class YamlFile:
-    """A parsed file: plain data, the line of every key, and the first keys of faulty values.
+    """A parsed file: plain data, the line of every key, and the places of faulty values.
 
     Without a path, the data are empty, and errors name the key alone. ``repeated`` are the keys that are set
     again, each with its line and the one before. ``known`` are the keys that errors may show: those of the
@@ -51,7 +51,7 @@ class YamlFile:
         self.path = path
         self.data: Any = {}
         self.repeated: list[tuple[Keys, int, int]] = []
-        self.faulty: set[str] = set()
+        self.faulty: set[Keys] = set()
         self.known: set[str] = set()
         self._lines: dict[Keys, int] = {}
         self._values = self._characters = 0

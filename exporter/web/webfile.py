@@ -115,7 +115,11 @@ def _secret_files(path: Path, content: _WebFile) -> Iterator[Path]:
 
 
 def _tls(file: YamlFile, section: TlsSection | None) -> tuple[ssl.SSLContext | None, tuple[Path, ...]]:
-    if section is None or section == TlsSection() or "tls_server_config" in file.faulty:
+    if (
+        section is None
+        or section == TlsSection()
+        or any(keys[:1] == ("tls_server_config",) for keys in file.faulty)
+    ):
         return None, ()
     return ContextBuilder(file, section).build()
 

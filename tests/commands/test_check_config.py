@@ -7,7 +7,7 @@ import pytest
 from exporter.commands.check_config import check_files
 
 pytestmark = pytest.mark.usefixtures("checks_in_process")
-# The section hooks is faulty, so that its other mistakes, and the hook that a rule requires, come later.
+# The list of hooks is left out, so that its other mistakes, and the hook that a rule requires, come later.
 MANY = """\
 imds:
   poll_interval: soon
@@ -21,7 +21,7 @@ notifications:
     - {name: e}
     - {name: f, webhook: "${HOST}${PATH_OF}", headers: {X: "${TOKEN_1}", Y: "${TOKEN_2}"}}
   routes:
-    - {targets: [nobody, slakc]}
+    - {targets: [nobody, slakc], match: {min_notice: soon}}
     - {targets: []}
   templates: {title: "{{ even.id }}", body: "{{ event.id }} ${TEAM}"}
 hooks:
@@ -50,6 +50,7 @@ EXPECTED = [
     "11: notifications.targets[5].webhook: the environment has no variable PATH_OF; set it",
     "13: notifications.routes[0].targets[0]: nobody is not a target; correct it, or add it to ",
     "13: notifications.routes[0].targets[1]: slakc is not a target; did you mean slack?",
+    "13: notifications.routes[0].match.min_notice: is not a valid duration; write it like ",
     "14: notifications.routes[1].targets: is empty; name at least one target",
     "15: notifications.templates.body: has a ${...}, which is replaced in addresses and headers of targets",
     "15: notifications.templates.title: line 1 of the template: an unknown name; there are event, ",
