@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -31,20 +31,20 @@ _NO_VARIABLE = "has a ${...}, which is replaced in addresses and headers of targ
 _NO_DRAIN = f"{DRAIN} never succeeds; set kubernetes.drain.enabled to true and mode to drain"
 
 
-def findings(config: Config, faulty: Collection[Keys]) -> Iterator[Mistake]:
+def findings(config: Config, is_sound: _IsSound) -> Iterator[Mistake]:
     """Return the place and the fault, with its remedy, of each mistake.
 
-    ``faulty`` are the places of values that are left out of the configuration. Nothing is found there, and
+    ``is_sound`` is that of `YamlFile`: nothing is found where values are left out of the configuration, and
     what a check reads elsewhere must be sound.
     """
-
-    def is_sound(*place: str | int) -> bool:
-        return not any(place[: len(one)] == one[: len(place)] for one in faulty)
-
     found: list[Iterable[Mistake]] = [
         ((keys, _NO_VARIABLE) for keys in _unexpanded(config, ())),
         *(_match(keys, match) for keys, match in _matches(config)),
-        *(check(config, is_sound) for check in (_tags, _notifications, _approval, _hooks, _alertmanager)),
+        _tags(config),
+        _notifications(config, is_sound),
+        _approval(config, is_sound),
+        _hooks(config),
+        _alertmanager(config),
     ]
     for keys, fault in itertools.chain.from_iterable(found):
         if is_sound(*keys):
@@ -77,7 +77,7 @@ def _unexpanded(value: object, place: Keys) -> Iterator[Keys]:
             yield from _unexpanded(inner, (*place, index))
 
 
-def _tags(config: Config, _: _IsSound) -> Iterator[Mistake]:
+def _tags(config: Config) -> Iterator[Mistake]:
     labels: dict[str, int] = {}
     for index, tag in enumerate(config.metrics.tags):
         first = labels.setdefault(tag_label(tag), index)
@@ -176,7 +176,7 @@ def _never_applies(place: Keys, match: Match) -> Iterator[Mistake]:
         yield (*place, "statuses"), fault
 
 
-def _hooks(config: Config, _: _IsSound) -> Iterator[Mistake]:
+def _hooks(config: Config) -> Iterator[Mistake]:
     yield from _unique(("hooks",), [hook.name for hook in config.hooks])
     for index, hook in enumerate(config.hooks):
         if hook.name == DRAIN:
@@ -185,7 +185,7 @@ def _hooks(config: Config, _: _IsSound) -> Iterator[Mistake]:
             yield ("hooks", index, "command"), 'is empty; write it like ["/usr/local/bin/drain"]'
 
 
-def _alertmanager(config: Config, _: _IsSound) -> Iterator[Mistake]:
+def _alertmanager(config: Config) -> Iterator[Mistake]:
     settings, here = config.alertmanager, ("alertmanager",)
     yield from _headers(here, settings.headers)
     if settings.match.target is Scope.OTHER:

@@ -68,6 +68,10 @@ class YamlFile:
         place = f"{self.path}:{line or self._lines.get(known, 1)}: "
         return ConfigurationError(text if self.path == Path() else place + text)
 
+    def is_sound(self, *place: str | int) -> bool:
+        """Return whether nothing faulty is at a place, in it or around it."""
+        return not any(place[: len(one)] == one[: len(place)] for one in self.faulty)
+
     def locate(self, node: Any, keys: Keys = ()) -> None:
         """Record the lines of a PyYAML node and its descendants, and correct their texts and tags."""
         self._values += 1

@@ -115,11 +115,7 @@ def _secret_files(path: Path, content: _WebFile) -> Iterator[Path]:
 
 
 def _tls(file: YamlFile, section: TlsSection | None) -> tuple[ssl.SSLContext | None, tuple[Path, ...]]:
-    if (
-        section is None
-        or section == TlsSection()
-        or any(keys[:1] == ("tls_server_config",) for keys in file.faulty)
-    ):
+    if section is None or section == TlsSection() or not file.is_sound("tls_server_config"):
         return None, ()
     return ContextBuilder(file, section).build()
 
