@@ -84,7 +84,7 @@ def _parsed(path: Path, asset: Any) -> tuple[list[Any], list[str], int]:
     mistakes.problems += _faults(text, path) if not is_yaml else _yaml_faults(yamlfile.parse(text, path))
     mistakes.check()
     # It logs one error for each service that it does not accept.
-    with LogCapture(level=logging.ERROR) as errors:  # type: ignore[no-untyped-call]
+    with LogCapture(level=logging.ERROR) as errors:  # type: ignore[no-untyped-call]  # Apprise
         services, includes = ConfigBase.config_parse(
             text, asset=asset, config_format="yaml" if is_yaml else "text"
         )

@@ -8,12 +8,12 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
 from exporter.config.addresses import NO_URL, Address, separate
+from exporter.errors import near
 from exporter.model.messages import Backlog, Delivery, Failure, Rendered, Severity, TextFormat
 from exporter.notifications import apprisefile, failures
 from exporter.notifications.apprisefile import AppriseFile
@@ -221,7 +221,7 @@ def _converted(text_format: str, shown: str, text: str) -> str:
     """Return a text in another format, as Apprise converts it."""
     from apprise.conversion import convert_between
 
-    return str(convert_between(text_format, shown, text))  # type: ignore[no-untyped-call]
+    return str(convert_between(text_format, shown, text))  # type: ignore[no-untyped-call]  # Apprise
 
 
 def _joined(facts: Sequence[tuple[str, str]]) -> dict[str, str]:
@@ -376,9 +376,9 @@ def _misspelt(urls: str, plugins: Sequence[Any]) -> Iterator[str]:
         known = [*plugin.template_args, *plugin.template_tokens]
         for pair in () if url.lower().startswith("http") else url.partition("?")[2].split("&"):
             name = unquote(pair.partition("=")[0]).lower()
-            near = next(iter(get_close_matches(name, known)), name)
-            if name not in known and near != name and name[:1] not in ("+", "-", ":"):
-                yield f"has a parameter that the service does not know; did you mean {near}?"
+            meant = near(name, known)
+            if name not in known and meant and name[:1] not in ("+", "-", ":"):
+                yield f"has a parameter that the service does not know; did you mean {meant}?"
 
 
 _FORMATS = "https://github.com/caronc/apprise/wiki/config"
