@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-from exporter.alertmanager import loop as alerting
 from exporter.alertmanager.loop import Alertmanagers
 from exporter.approval.approver import Approver
 from exporter.config import state_directory
@@ -67,11 +66,9 @@ class Pipeline:
         self.hooks = HookRunner(store.hook_jobs, shared, tracer, inbox)
         drains = DrainResults(store.hook_jobs, shared, tracer, inbox)
         self.node_loop = NodeLoop(lambda: self.snapshot, drains)
-        self._alertmanagers = Alertmanagers(alerting.Services(lambda: self.snapshot, *shared))
+        self._alertmanagers = Alertmanagers(lambda: self.snapshot, shared)
         self._approver = Approver(store, shared, tracer, inbox)
-        self.notifier = Notifier(
-            WorkerDependencies(store.outbox, sender, metrics, tracer, self.health, self.clock, self.approval)
-        )
+        self.notifier = Notifier(WorkerDependencies(store.outbox, sender, tracer, self.approval, shared))
         self._watch = Watch(
             store,
             shared,

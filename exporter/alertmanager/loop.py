@@ -11,12 +11,11 @@ from msgspec.structs import replace
 
 from exporter.alertmanager.alerts import ACTIVE_SECONDS, Alert, Key, alerts
 from exporter.alertmanager.client import AlertmanagerError, Client
-from exporter.clock import Clock
 from exporter.config import Alertmanager
 from exporter.config.addresses import ALERTMANAGER, Address, without_credentials
-from exporter.health import DegradedReason, Health
-from exporter.metrics import Metrics
+from exporter.health import DegradedReason
 from exporter.model.views import Snapshot, TargetView
+from exporter.shared import Shared
 from exporter.work import Backoff, Loop
 
 log = logging.getLogger(__name__)
@@ -39,20 +38,12 @@ class _Order(NamedTuple):
     url: str
 
 
-class Services(NamedTuple):
-    """What the loops of all Alertmanagers share."""
-
-    snapshot: Callable[[], Snapshot]
-    metrics: Metrics
-    health: Health
-    clock: Clock
-
-
 class Alertmanagers:
     """One loop for each configured Alertmanager, and for each that has alerts to end; thread-safe."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, snapshot: Callable[[], Snapshot], shared: Shared) -> None:
+        self._snapshot = snapshot
+        self._shared = shared
         self._loops: Sequence[AlertLoop] = ()
         self._is_stopping = False
 
@@ -64,13 +55,13 @@ class Alertmanagers:
         if self._is_stopping:
             return
         if addresses:
-            self._services.metrics.notifying([ALERTMANAGER])
+            self._shared.metrics.notifying([ALERTMANAGER])
         before = {one.place: one for one in self._loops}
         loops = []
         for address in addresses:
             loop = before.pop(without_credentials(address.url), None)
             if loop is None or not loop.follow(address, settings, url):
-                loop = AlertLoop(address, settings, url, self._services, left=self._renew)
+                loop = AlertLoop(address, settings, url, self._snapshot, self._shared, left=self._renew)
             loops.append(loop)
         leaving = [loop for loop in before.values() if loop.leave()]
         self._loops = (*loops, *leaving)
@@ -97,11 +88,12 @@ class Alertmanagers:
     def stop(self, timeout: float) -> None:
         """Post nothing more; what should be posted follows from the state at the next start."""
         self._is_stopping = True
-        deadline = self._services.clock.monotonic() + timeout
+        clock = self._shared.clock
+        deadline = clock.monotonic() + timeout
         for one in self._loops:
             one.loop.stop()
         for one in self._loops:
-            one.loop.join(max(deadline - self._services.clock.monotonic(), 0.0))
+            one.loop.join(max(deadline - clock.monotonic(), 0.0))
 
 
 class AlertLoop:
@@ -116,12 +108,14 @@ class AlertLoop:
         address: Address,
         settings: Alertmanager,
         url: str,
-        services: Services,
+        snapshot: Callable[[], Snapshot],
+        shared: Shared,
         *,
         left: Callable[[], None],
     ) -> None:
         """Start the loop; ``left`` is called once all has ended after `leave`."""
-        self._snapshot, self._metrics, self._health, self._clock = services
+        self._snapshot = snapshot
+        self._metrics, self._health, self._clock = shared
         self.address = address
         # By which it is recognised, whatever the credentials.
         self.place = without_credentials(address.url)

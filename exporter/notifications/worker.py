@@ -10,18 +10,18 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from exporter.clock import Clock, seconds_since
-from exporter.health import DegradedReason, Health
-from exporter.metrics import Metrics
+from exporter.clock import seconds_since
+from exporter.health import DegradedReason
 from exporter.model.events import trace_id
 from exporter.model.lifecycle import Life
 from exporter.model.messages import AnyMessage, Delivery, Failure, Message, Outcome
-from exporter.model.views import NO_APPROVAL, ApprovalView, TargetView
+from exporter.model.views import ApprovalView, TargetView
 from exporter.notifications.planning import Plan
 from exporter.notifications.protocol import Checked
 from exporter.notifications.schedule import MOST_ATTEMPTS_FOR_ONE, Attempt, Schedule, Turn
 from exporter.notifications.sender import SenderProcess
 from exporter.otlp import Tracer
+from exporter.shared import Shared
 from exporter.state.outbox import Outbox, QueuedMessage
 from exporter.work import Loop
 
@@ -41,11 +41,9 @@ class WorkerDependencies(NamedTuple):
 
     outbox: Outbox
     sender: SenderProcess
-    metrics: Metrics
     tracer: Tracer
-    health: Health
-    clock: Clock
-    approval: Callable[[Life], ApprovalView] = lambda _: NO_APPROVAL
+    approval: Callable[[Life], ApprovalView]
+    shared: Shared
 
 
 class Worker:
@@ -55,8 +53,8 @@ class Worker:
         self.target = target
         # The newest one, and that which the loop follows.
         self._plan = self._plan_in_use = plan
-        self._outbox, self._sender, self._metrics, self._tracer, *_ = services
-        *_, self._health, self._clock, self._approval = services
+        self._outbox, self._sender, self._tracer, self._approval, shared = services
+        self._metrics, self._health, self._clock = shared
         # Messages queued before the start are late: the target, or the exporter, was down.
         is_late = bool(self._outbox.counts().get(target))
         self._schedule = Schedule(self._clock, recovering=is_late)
