@@ -12,11 +12,17 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from exporter.model.jobs import ProcessIdentity
 
 _CHUNK_BYTES = 65536
+
+
+def _popen(argv: Sequence[str], stdin: IO[bytes], **more: Any) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(  # noqa: S603  # the configuration names it, and no shell reads it
+        argv, bufsize=0, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **more
+    )
 
 
 def _output(popen: "subprocess.Popen[bytes]") -> IO[bytes]:
@@ -99,15 +105,8 @@ if sys.platform == "win32":
         with tempfile.TemporaryFile() as file:
             file.write(stdin)
             file.seek(0)
-            popen = subprocess.Popen(  # noqa: S603  # the configuration names it, and no shell reads it
-                argv,
-                bufsize=0,
-                stdin=file,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                env={**inherited, **environment},
-                creationflags=subprocess.CREATE_NEW_PROCESS_GROUP,
-            )
+            flags = subprocess.CREATE_NEW_PROCESS_GROUP
+            popen = _popen(argv, file, env={**inherited, **environment}, creationflags=flags)
         return Process(popen)
 
     def _kernel() -> ctypes.WinDLL:
@@ -215,15 +214,7 @@ else:
         variables = {name.encode(): value.encode() for name, value in environment.items()}
         own = {os.fsencode(name): os.fsencode(value) for name, value in inherited.items()}
         with _as_file(stdin) as file:
-            popen = subprocess.Popen(  # noqa: S603  # the configuration names it, and no shell reads it
-                argv,
-                bufsize=0,
-                stdin=file,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                env={**own, **variables},
-                start_new_session=True,
-            )
+            popen = _popen(argv, file, env={**own, **variables}, start_new_session=True)
         leave_oom_protection(popen.pid)
         return Process(popen)
 
