@@ -165,9 +165,9 @@ class Store:
     def record_last_success(self, at: datetime) -> None:
         self._record_progress(last_success=at)
 
-    def record_valid(self, at: datetime, instance: str | None) -> None:
-        """Record that there was a valid document, and this VM's name if IMDS has told it."""
-        told = {"instance": instance, "boot": self._clock.boot} if instance else {}
+    def record_valid(self, at: datetime, name: str) -> None:
+        """Record that there was a valid document, and this VM's name, "" if IMDS has not told it."""
+        told = {"instance": name, "boot": self._clock.boot} if name else {}
         self._record_progress(last_success=at, failing=None, **told)
 
     def record_failing(self, since: Moment, last_success: datetime | None) -> None:

@@ -94,7 +94,7 @@ class Outages:
         is_due = self._valid_at - self._recorded_at >= pause
         if is_due or store.failing is not None or (name and name != store.certain_instance):
             self._recorded_at = self._valid_at
-            store.record_valid(self._clock.now(), name or None)
+            store.record_valid(self._clock.now(), name)
 
     def invalid(self, seen: Snapshot, last_success: datetime | None) -> None:
         """Record a failed poll; an outage begins if there was no valid document for some minutes."""

@@ -91,7 +91,7 @@ def answers(process: SenderProcess) -> bool:
 
 
 def is_done(future: "Future[Delivery | Checked]", loops: HandLoops) -> bool:
-    """Let a second pass, and return whether a request has its result."""
+    """Advance the clock by a second, and return whether a request has its result."""
     loops.advance(1)
     return future.done()
 
