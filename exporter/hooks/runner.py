@@ -14,9 +14,8 @@ from functools import partial
 
 from exporter.config import Hook
 from exporter.model.events import trace_id
-from exporter.model.jobs import CommandResult, HookOutcome, Job, ProcessIdentity, hook_failure
+from exporter.model.jobs import CommandResult, HookOutcome, Job, ProcessIdentity, hook_failure, job_of
 from exporter.model.lifecycle import Occurrence, Transition
-from exporter.model.views import event_view
 from exporter.otlp import Tracer
 from exporter.shared import Shared
 from exporter.state.jobs import HookJobs, JobKey, Record
@@ -39,21 +38,6 @@ def _runs_for(hook: Hook, occurrence: Occurrence, now: datetime) -> bool:
     if transition is Transition.HOOK_FAILED and hook.match.transitions is None:
         return False
     return hook.match.holds(life.event, target=life.target, now=now, transition=transition)
-
-
-def _job(hook: Hook, occurrence: Occurrence, instance: str) -> Job:
-    life = occurrence.life
-    return Job(
-        hook=hook.name,
-        life_key=life.key,
-        sequence=len(life.transitions),
-        transition=occurrence.transition,
-        at=occurrence.at,
-        instance=instance,
-        event=event_view(life),
-        resource_type=life.event.resource_type,
-        name_was_unknown=life.name_was_unknown,
-    )
 
 
 def inherited(environ: Mapping[str, str], named: Collection[str] = ()) -> dict[str, str]:
@@ -148,7 +132,7 @@ class HookRunner:
         if instance is None:
             return ()
         return tuple(
-            _job(hook, one, one.life.instance or instance)
+            job_of(hook.name, one.life, len(one.life.transitions), one.at, one.life.instance or instance)
             for one in occurrences
             for hook in self._hooks.values()
             if _runs_for(hook, one, now)

@@ -11,9 +11,8 @@ from exporter.config.kubernetes import DRAIN
 from exporter.health import DegradedReason, Health
 from exporter.kubernetes.client import KubernetesError
 from exporter.model.events import trace_id
-from exporter.model.jobs import CommandResult, HookOutcome, Job, hook_failure
+from exporter.model.jobs import CommandResult, HookOutcome, hook_failure, job_of
 from exporter.model.lifecycle import Life, Transition
-from exporter.model.views import event_view
 from exporter.otlp import Tracer
 from exporter.shared import Shared
 from exporter.state.jobs import HookJobs, JobKey
@@ -39,17 +38,7 @@ class DrainResults:
         if self._jobs.results(life.key).get(DRAIN) in (outcome, HookOutcome.SUCCEEDED):
             return
         now, sequence = self.clock.now(), _sequence(life)
-        job = Job(
-            hook=DRAIN,
-            life_key=life.key,
-            sequence=sequence,
-            transition=life.transitions[sequence - 1].transition,
-            at=begun,
-            instance=life.instance or "",
-            event=event_view(life),
-            resource_type=life.event.resource_type,
-            name_was_unknown=life.name_was_unknown,
-        )
+        job = job_of(DRAIN, life, sequence, begun, life.instance or "")
         result = CommandResult(outcome, None, max((now - begun).total_seconds(), 0.0), reason)
         key = JobKey(life.ids[0].lower(), life.key, sequence, DRAIN)
         self._jobs.record_end(key, outcome, now, self._tracer.hooked(job, begun, now, result))

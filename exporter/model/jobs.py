@@ -18,7 +18,7 @@ from exporter.model.lifecycle import (
     step_of,
     with_transition,
 )
-from exporter.model.views import EventView
+from exporter.model.views import EventView, event_view
 
 Attribute = str | int | tuple[str, ...]
 UtcTime = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -59,6 +59,21 @@ class Job(msgspec.Struct, frozen=True):
             "attempt": attempt,
         }
         return msgspec.json.encode({**msgspec.to_builtins(self.event), **facts})
+
+
+def job_of(hook: str, life: Life, sequence: int, at: datetime, instance: str) -> Job:
+    """Return the run of a hook for a transition of a life, by its number from 1; ``at`` is its time."""
+    return Job(
+        hook=hook,
+        life_key=life.key,
+        sequence=sequence,
+        transition=life.transitions[sequence - 1].transition,
+        at=at,
+        instance=instance,
+        event=event_view(life),
+        resource_type=life.event.resource_type,
+        name_was_unknown=life.name_was_unknown,
+    )
 
 
 class CommandResult(msgspec.Struct, frozen=True):
