@@ -79,7 +79,7 @@ class Pipeline:
             approver=self._approver,
             readers=(self.node_loop, self._alertmanagers),
         )
-        inbox.put(*store.findings())
+        inbox.put(*store.reports())
         self._poller = Poller(self._watch, inbox, self.clock, self.watchdog, died=died)
 
     @property

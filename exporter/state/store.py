@@ -123,14 +123,14 @@ class Store:
             known = step.known
             self._put(transaction, incarnation=known.incarnation, last_success=known.last_success)
 
-    def findings(self) -> list[WorkerReport]:
-        """Return all findings of workers, including those that a crash kept from becoming transitions."""
+    def reports(self) -> list[WorkerReport]:
+        """Return all reports of workers, including those that a crash kept from becoming transitions."""
         approved = [
             WorkerReport(one.life_key, Transition.APPROVED, one.sent)
             for one in self.approvals.known()
             if one.sent is not None
         ]
-        return sorted([*approved, *self.hook_jobs.failures()], key=lambda finding: finding.at)
+        return sorted([*approved, *self.hook_jobs.failures()], key=lambda report: report.at)
 
     @property
     def outage(self) -> Outage | None:

@@ -161,7 +161,7 @@ class Poller:
         return ended
 
     def _step(self) -> float:
-        """Record findings, and poll if due; return the seconds until the next poll."""
+        """Record reports, and poll if due; return the seconds until the next poll."""
         self._record_sleep()
         self._take_over()
         if self._client is None:
@@ -180,7 +180,7 @@ class Poller:
             self._watch.clock_set(set_forward)
 
     def _work(self, client: ImdsClient) -> float:
-        self._watch.record_findings()
+        self._watch.record_reports()
         started = self._clock.monotonic()
         left = self._due - started
         if left > 0 and (not self._watch.look() or started < self._retry_at):

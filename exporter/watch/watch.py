@@ -339,7 +339,7 @@ class Watch:
         if imds.api_version != self.snapshot.api_version:
             self.snapshot = replace(self.snapshot, api_version=imds.api_version)
         self._learn_vm(imds)
-        self.record_findings()
+        self.record_reports()
         self._check_clock()
         if self.snapshot.instance != instance:
             # Of too many events, those of this VM count first.
@@ -410,14 +410,12 @@ class Watch:
             step = pass_time(self.known, now, self._thresholds, instance, late=seen.ready)
             self._settle(step, seen.instance)
 
-    def record_findings(self) -> None:
-        """Record the findings of workers, whether or not IMDS answers."""
-        for report in self._inbox.take():
-            for finding in (
-                self._approver.conclude(report) if isinstance(report, ApprovalRequest) else (report,)
-            ):
-                instance = self.snapshot.instance
-                self._settle(record_report(self.known, finding, instance), instance)
+    def record_reports(self) -> None:
+        """Record the reports of workers, whether or not IMDS answers."""
+        instance = self.snapshot.instance
+        for taken in self._inbox.take():
+            for report in self._approver.conclude(taken) if isinstance(taken, ApprovalRequest) else (taken,):
+                self._settle(record_report(self.known, report, instance), instance)
 
     def _take(self, document: Document) -> None:
         self._defects.record(document.defects)
