@@ -472,7 +472,8 @@ class _Walk:
         return self._current.get(key) or self._past.get(key)
 
     def _record(self, life: Life, transition: Transition, changes: tuple[Change, ...] = ()) -> Life:
-        records = (*life.transitions, TransitionRecord(transition, self._now))
+        record = TransitionRecord(transition, self._now, changes=tuple(change.brief for change in changes))
+        records = (*life.transitions, record)
         queued = life.hooks_queued_for if self._instance is None else len(records)
         life = replace(life, transitions=records, hooks_queued_for=queued)
         self._occurrences.append(Occurrence(life, transition, self._now, changes))
@@ -521,9 +522,11 @@ def _surplus_of(past: dict[str, Life], now: datetime) -> list[str]:
     room = MOST_PAST_BYTES
     surplus = []
     for key, life in reversed(past.items()):
-        room -= life.weight
-        if room < 0 or (life.ended is not None and life.ended < oldest):
+        weight = life.weight
+        if weight > room or (life.ended is not None and life.ended < oldest):
             surplus.append(key)
+        else:
+            room -= weight
     return surplus
 
 

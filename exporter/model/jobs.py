@@ -174,8 +174,6 @@ class TraceJobs(msgspec.Struct, frozen=True):
     # Finished ones.
     spans: Sequence[Span] = ()
     records: Sequence[LogRecord] = ()
-    # The events of unfinished root spans, by `Life.key` and the transition's number in that life, from 1.
-    events: Mapping[tuple[str, int], SpanEvent] = {}
 
 
 class WorkerReport(msgspec.Struct, frozen=True):

@@ -22,6 +22,9 @@ _MOST_CURRENT_BYTES = 2 * 2**20
 # The shortest text takes four bytes of JSON with its comma, and 60 in memory. A long one with a single emoji
 # takes four times as much as its JSON.
 _VALUE_BYTES = 8
+# Of the old and of the new value of a change, as kept in the state.
+_LONGEST_TEXT = 1000
+_MOST_ITEMS = 100
 
 
 def weight(row: bytes) -> int:
@@ -49,17 +52,51 @@ ENDINGS = (Transition.COMPLETED, Transition.CANCELLED, Transition.VANISHED)
 _RECURRING = (Transition.UPDATED, Transition.IMMINENT)
 
 
-class TransitionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A transition that happened, and when it was noticed.
+class Change(msgspec.Struct, frozen=True):
+    """One field of an `UPDATED` transition; the values are those of `ScheduledEvent`."""
 
-    For `Transition.HOOK_FAILED`, ``hook`` is the hook's name, and ``run`` the number in this life, from 1, of
-    the transition that it ran for.
-    """
+    field: str
+    old: Any
+    new: Any
+
+    @property
+    def brief(self) -> "Change":
+        """This change as the state keeps it: of a text 1,000 characters, of resources 100."""
+        return replace(self, old=_brief(self.old), new=_brief(self.new))
+
+    def __post_init__(self) -> None:
+        """Restore the types that JSON does not keep."""
+        for name in ("old", "new"):
+            msgspec.structs.force_setattr(self, name, _restored(self.field, getattr(self, name)))
+
+
+def _restored(field: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(value)
+    if field == "not_before" and isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            found = datetime.fromisoformat(value)
+            return found if found.tzinfo else value
+    return value
+
+
+def _brief(value: Any) -> Any:
+    if isinstance(value, str):
+        return value[:_LONGEST_TEXT]
+    return value[:_MOST_ITEMS] if isinstance(value, tuple) else value
+
+
+class TransitionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A transition that happened, and when it was noticed."""
 
     transition: Transition
     at: datetime
+    # For `Transition.HOOK_FAILED`: the hook's name, and the number in this life, from 1, of the transition
+    # that it ran for.
     hook: str = ""
     run: int = 0
+    # For `Transition.UPDATED`: what changed, as `Change.brief` has it.
+    changes: tuple[Change, ...] = ()
 
 
 class Life(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -138,29 +175,6 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     def has(self, *transitions: Transition) -> bool:
         """Return whether one of these transitions has happened in this life."""
         return any(record.transition in transitions for record in self.transitions)
-
-
-class Change(msgspec.Struct, frozen=True):
-    """One field of an `UPDATED` transition; the values are those of `ScheduledEvent`."""
-
-    field: str
-    old: Any
-    new: Any
-
-    def __post_init__(self) -> None:
-        """Restore the types that JSON does not keep."""
-        for name in ("old", "new"):
-            msgspec.structs.force_setattr(self, name, _restored(self.field, getattr(self, name)))
-
-
-def _restored(field: str, value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(value)
-    if field == "not_before" and isinstance(value, str):
-        with contextlib.suppress(ValueError):
-            found = datetime.fromisoformat(value)
-            return found if found.tzinfo else value
-    return value
 
 
 class Occurrence(msgspec.Struct, frozen=True):

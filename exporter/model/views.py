@@ -263,7 +263,10 @@ def event_view(life: Life, approval: ApprovalView = NO_APPROVAL) -> EventView:
         ended=life.ended,
         outcome=life.outcome,
         changed_to=life.changed_to,
-        transitions=life.transitions,
+        # The message about an update has its changes.
+        transitions=tuple(
+            msgspec.structs.replace(one, changes=()) if one.changes else one for one in life.transitions
+        ),
         approval=approval,
         impact_seconds=life.impact_seconds,
         paused_seconds=life.paused_seconds,

@@ -13,7 +13,7 @@ from exporter.model.jobs import Attribute, LogRecord
 from exporter.model.lifecycle import ENDINGS, Occurrence, Transition
 from exporter.model.messages import SUCCESS, WARNING, Outage, WatchChange, severity
 from exporter.model.wording import duration, printable
-from exporter.otlp.spans import PREFIX, changed_attributes, life_attributes, root_span_id
+from exporter.otlp.spans import PREFIX, life_attributes, root_span_id, transition_attributes
 from exporter.timefmt import rfc3339
 
 _NAMESPACE = uuid.UUID("7b5e9b1e-8a0c-5d0e-9a55-6f1f1a0f6f0b")
@@ -26,13 +26,10 @@ def transition_record(occurrence: Occurrence, vm: str, *, sampled: bool) -> LogR
     ``sampled`` is whether the spans of the life are exported.
     """
     life, transition = occurrence.life, occurrence.transition
-    record = life.transitions[-1] if life.transitions else None
-    attributes = life_attributes(life) | changed_attributes(occurrence)
+    attributes = life_attributes(life) | transition_attributes(life.transitions[-1])
     attributes |= {PREFIX + "transition": transition.value, PREFIX + "target": life.target.value}
     if transition in ENDINGS:
         attributes[PREFIX + "outcome"] = transition.value
-    if transition is Transition.HOOK_FAILED and record is not None:
-        attributes[PREFIX + "hook.name"] = record.hook
     if occurrence.detail:
         attributes[PREFIX + "detail"] = occurrence.detail
     begun = life.ended is not None if transition is Transition.HOOK_FAILED else False

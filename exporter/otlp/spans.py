@@ -6,7 +6,7 @@ to their parents. (W3C Trace Context, "traceparent header": 16 bytes and 8 bytes
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -24,12 +24,6 @@ _ROOT = "root"
 # Transitions within a life that are not the edge of a phase.
 _SPAN_EVENTS = (Transition.UPDATED, Transition.IMMINENT, Transition.HOOK_FAILED)
 
-# Of the old and of the new value of a change, as kept in the state.
-_LONGEST_TEXT = 1000
-_MOST_ITEMS = 100
-
-LifeEvents = Callable[[str], Mapping[int, SpanEvent]]
-
 
 def is_sampled(event_id: str, share: float) -> bool:
     """Return whether an event's trace is one of a share of all: every VM decides alike.
@@ -39,11 +33,8 @@ def is_sampled(event_id: str, share: float) -> bool:
     return int(trace_id(event_id)[16:], 16) < round(share * 2**64)
 
 
-def event_spans(occurrence: Occurrence, vm: str, events: LifeEvents = lambda _: {}) -> Iterator[Span]:
-    """Return the spans of the phases that a transition ends, and at the end of the life the root span.
-
-    ``events`` returns the known span events of a life, by the number of their transition, from 1.
-    """
+def event_spans(occurrence: Occurrence, vm: str) -> Iterator[Span]:
+    """Return the spans of the phases that a transition ends, and at the end of the life the root span."""
     life, transition = occurrence.life, occurrence.transition
     ends = transition in ENDINGS
     # If the start was not observed, the phase begins when it was noticed.
@@ -53,31 +44,26 @@ def event_spans(occurrence: Occurrence, vm: str, events: LifeEvents = lambda _: 
     if ends and started is not None:
         yield _phase(Transition.STARTED, STARTED, occurrence, vm, started)
     if ends:
-        yield _root(occurrence, vm, events(life.key))
+        yield _root(occurrence, vm)
 
 
-def update_event(occurrence: Occurrence) -> SpanEvent:
-    """Return the root span's event for an update, with its changes."""
-    return SpanEvent(occurrence.transition.value, occurrence.at, changed_attributes(occurrence))
-
-
-def changed_attributes(occurrence: Occurrence) -> dict[str, Attribute]:
-    """Return what changed, old and new."""
-    return {
-        f"{PREFIX}{change.field}.{side}": _brief(value)
-        for change in occurrence.changes
+def transition_attributes(record: TransitionRecord) -> dict[str, Attribute]:
+    """Return which hook failed, or what changed, old and new."""
+    hook = {PREFIX + "hook.name": record.hook} if record.hook else {}
+    return hook | {
+        f"{PREFIX}{change.field}.{side}": _attribute(value)
+        for change in record.changes
         for side, value in (("old", change.old), ("new", change.new))
         if value is not None
     }
 
 
-def _brief(value: object) -> Attribute:
-    """Return a value of a `Change` as an attribute, truncated as in the state."""
+def _attribute(value: object) -> Attribute:
     if isinstance(value, datetime):
         return rfc3339(value) or ""
-    if isinstance(value, tuple | list):
-        return tuple(str(item) for item in value[:_MOST_ITEMS])
-    return value if isinstance(value, int) else str(value)[:_LONGEST_TEXT]
+    if isinstance(value, tuple):
+        return tuple(map(str, value))
+    return value if isinstance(value, int) else str(value)
 
 
 def notification_span(message: Message, vm: str, at: datetime, outcome: Outcome) -> Span:
@@ -182,9 +168,8 @@ def _phase(name: Transition, status: str, occurrence: Occurrence, vm: str, start
     )
 
 
-def _root(occurrence: Occurrence, vm: str, events: Mapping[int, SpanEvent]) -> Span:
+def _root(occurrence: Occurrence, vm: str) -> Span:
     life = occurrence.life
-    numbered = enumerate(life.transitions, start=1)
     return Span(
         name=f"scheduled_event {life.event.event_type}",
         trace_id=trace_id(life.ids[0]),
@@ -194,16 +179,11 @@ def _root(occurrence: Occurrence, vm: str, events: Mapping[int, SpanEvent]) -> S
         end=max(life.first_seen, occurrence.at),
         attributes=life_attributes(life) | {PREFIX + "outcome": occurrence.transition.value},
         events=tuple(
-            events.get(number) or _span_event(record)
-            for number, record in numbered
+            SpanEvent(record.transition.value, record.at, transition_attributes(record))
+            for record in life.transitions
             if record.transition in _SPAN_EVENTS
         ),
     )
-
-
-def _span_event(record: TransitionRecord) -> SpanEvent:
-    attributes = {PREFIX + "hook.name": record.hook} if record.hook else {}
-    return SpanEvent(record.transition.value, record.at, attributes)
 
 
 def life_attributes(life: Life) -> dict[str, Attribute]:

@@ -14,7 +14,7 @@ from exporter.errors import ConfigurationError
 from exporter.health import Problem
 from exporter.model.events import Affected, normal_name
 from exporter.model.jobs import CommandResult, Job, LogRecord, Signal, Span, TraceJobs
-from exporter.model.lifecycle import Life, Occurrence, Transition
+from exporter.model.lifecycle import Life, Occurrence
 from exporter.model.messages import Message, Outage, Outcome, WatchChange
 from exporter.model.views import EventView, Snapshot
 from exporter.model.vm import VirtualMachine
@@ -38,7 +38,6 @@ class Tracer:
     """
 
     def __init__(self, store: Store, shared: Shared, snapshot: Callable[[], Snapshot]) -> None:
-        self._waiting = store.spans
         self._log_records = store.log_records
         self._queues: Mapping[Signal, Exports[Span] | Exports[LogRecord]] = {
             Signal.TRACES: store.spans,
@@ -61,8 +60,6 @@ class Tracer:
         self._configure(Signal.TRACES, settings.tracing.enabled)
         self._configure(Signal.LOGS, settings.otlp.logs)
         self._configure(Signal.METRICS, settings.otlp.metrics)
-        if not self.is_on:
-            self._waiting.events.clear()
 
     def _configure(self, signal: Signal, enabled: Literal["auto"] | bool) -> None:
         receivers = self._select(signal, enabled)
@@ -79,19 +76,13 @@ class Tracer:
     def compose(self, occurrences: Sequence[Occurrence]) -> TraceJobs:
         """Return the spans and records of occurrences, to be recorded in the same step."""
         traced = [one for one in occurrences if self._samples(one)]
-        known = self._waiting.events.of
         return TraceJobs(
-            [span for one in traced for span in spans.event_spans(one, _identity(one.life), known)],
+            [span for one in traced for span in spans.event_spans(one, _identity(one.life))],
             [
                 records.transition_record(one, _identity(one.life), sampled=self._samples(one))
                 for one in occurrences
                 if self.keeps_records and self._reports(one.life.target)
             ],
-            {
-                (one.life.key, len(one.life.transitions)): spans.update_event(one)
-                for one in traced
-                if one.transition is Transition.UPDATED
-            },
         )
 
     @property

@@ -4,7 +4,7 @@ import itertools
 import logging
 import queue
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -18,7 +18,6 @@ from exporter.model.jobs import (
     LogRecord,
     ProcessIdentity,
     Span,
-    SpanEvent,
     UtcTime,
     WorkerReport,
     hook_failure,
@@ -36,7 +35,6 @@ MOST_BYTES = {
     "message": 11 * 2**19,
     "hook": 2**19,
     "span": 2**20,
-    "span_event": 2**18,
     "log_record": 2**20,
     "approval": 2**19,
 }
@@ -164,32 +162,6 @@ class Queue(BoundedTable[JobKey, Record[W]]):
             return list(itertools.islice(self._open.get(lane, {}).items(), limit))
 
 
-class SpanEvents(BoundedTable[tuple[str, int], SpanEvent]):
-    """The events of root spans that have not ended, by life and number; for any number of threads."""
-
-    def __init__(self, journal: Journal) -> None:
-        super().__init__(journal, "span_event", tuple[str, int], SpanEvent)
-
-    def add(self, transaction: Transaction, events: Mapping[tuple[str, int], SpanEvent]) -> None:
-        """Add events in the transaction of what they describe; the oldest are dropped to make room."""
-        kept = list(events.items())[-CAPACITY:]
-        self.add_newest(transaction, kept, self.entries, len(self.entries) + len(kept) - CAPACITY)
-
-    def forget(self, transaction: Transaction, lives: Collection[str]) -> None:
-        """Delete the events of lives that have ended: their root spans contain them now."""
-        for key in self.entries if lives else ():
-            if key[0] in lives:
-                transaction.delete(self, key)
-
-    def of(self, life_key: str) -> dict[int, SpanEvent]:
-        return {key[1]: event for key, event in self.snapshot() if key[0] == life_key}
-
-    def clear(self) -> None:
-        with self._journal.transaction() as transaction:
-            for key in self.entries:
-                transaction.delete(self, key)
-
-
 class Exports(Queue[E]):
     """What has not been exported yet, in a lane for each exporter.
 
@@ -236,11 +208,10 @@ class Exports(Queue[E]):
 
 
 class Spans(Exports[Span]):
-    """The spans that have not been exported yet; ``events`` are those of root spans that have not ended."""
+    """The spans that have not been exported yet."""
 
     def __init__(self, journal: Journal) -> None:
         super().__init__(journal, "span", Record[Span])
-        self.events = SpanEvents(journal)
 
 
 class LogRecords(Exports[LogRecord]):

@@ -114,8 +114,6 @@ class Store:
             self.hook_jobs.add(transaction, jobs)
             self.spans.add(transaction, traced.spans)
             self.log_records.add(transaction, traced.records)
-            self.spans.events.add(transaction, traced.events)
-            self.spans.events.forget(transaction, {*over, *step.forgotten})
             for life in step.changed:
                 transaction.put(self._events, life.key, life)
             for key in (*step.forgotten, *self._outdated(step.known.last_success)):

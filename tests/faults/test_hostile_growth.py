@@ -18,7 +18,7 @@ from exporter.health import Health
 from exporter.model.advance import MOST_IDS, MOST_PAST_BYTES, MOST_TRANSITIONS, advance
 from exporter.model.documents import MOST_EVENTS, decode_document
 from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent
-from exporter.model.jobs import SpanEvent, TraceJobs
+from exporter.model.jobs import TraceJobs
 from exporter.model.lifecycle import Effects, WatchState
 from exporter.model.messages import Message
 from exporter.notifications.planning import Plan
@@ -42,6 +42,17 @@ def test_history_has_an_end() -> None:
     every = [f"{turn}-{n}" for turn in range(11) for n in range(MOST_EVENTS)]
     assert list(story.known.past) == every[-len(story.past) :]
     assert forgotten + len(story.past) == len(every)
+
+
+def test_a_large_history_displaces_no_other() -> None:
+    """A past life that is larger than all may be is forgotten, and those before it are kept."""
+    story = Story()
+    story.feed(scheduled(event_id="small"))
+    story.feed()
+    large = scheduled(event_id="large", description="x" * MOST_PAST_BYTES)
+    story.feed(large)
+    story.feed()
+    assert list(story.known.past) == ["small"]
 
 
 NAMES = ["".join(letters) for letters in itertools.product(string.ascii_letters, repeat=2)]
@@ -112,19 +123,14 @@ def test_the_state_is_bounded_in_bytes(tmp_path: Path) -> None:
 
 
 def test_what_waits_for_a_receiver_has_an_end(tmp_path: Path) -> None:
-    """Of small spans, and of changes of an event that continues, the newest are kept."""
+    """Of small spans the newest are kept."""
     clock = HandClock()
     store = Store.open(tmp_path, health=Health(clock), clock=clock)
     store.spans.lanes = ("otlp",)
     small = [replace(SPAN, span_id=f"{n:016x}", attributes={}, events=()) for n in range(CAPACITY + 2)]
-    changes = {("a", number): SpanEvent("updated", NOW) for number in range(CAPACITY + 2)}
     for part in (slice(3), slice(3, None)):
-        traced = TraceJobs(small[part], events=dict([*changes.items()][part]))
-        store.record(Effects(WatchState(), new_incarnation=True), traced=traced)
+        store.record(Effects(WatchState(), new_incarnation=True), traced=TraceJobs(small[part]))
     assert [span for _, span in store.spans.waiting("otlp")] == small[2:]
-    assert list(store.spans.events.of("a")) == list(range(2, CAPACITY + 2))
-    store.record(Effects(WatchState(), forgotten=("a",)))
-    assert store.spans.events.of("a") == {}
     store.close()
 
 

@@ -28,9 +28,9 @@ def test_the_oldest_make_room_for_the_newest(
     fixture: StateFixture, monkeypatch: pytest.MonkeyPatch, batches: list[list[int]]
 ) -> None:
     """No more is dropped than needed, to the byte, and what is dropped is reported."""
-    monkeypatch.setitem(state_jobs.MOST_BYTES, "span_event", _ROOM)
+    monkeypatch.setitem(state_jobs.MOST_BYTES, "span", _ROOM)
     journal = Journal(fixture.directory, fixture.health, fixture.clock)
-    table = BoundedTable(journal, "span_event", int, str)
+    table = BoundedTable(journal, "span", int, str)
     numbers = iter(range(1, 100))
     expected: dict[int, str] = {}
     for lengths in batches:
