@@ -227,7 +227,7 @@ $(LOWEST)/.installed: requirements/lowest.txt pyproject.toml | $(VENV)/bin/pytho
 
 $(PHOENIX)/.installed: requirements/phoenix.txt | $(VENV)/bin/python
 	$(BIN)/python -m venv $(PHOENIX)
-	$(PHOENIX)/bin/python $(INSTALL) --require-hashes -r $<
+	$(PHOENIX)/bin/python $(INSTALL) --no-deps --require-hashes -r $<
 	@touch $@
 
 $(MUTANTS)/.installed: requirements/mutants.txt | $(VENV)/bin/python
@@ -252,7 +252,7 @@ requirements: $(VENV)/.dev
 	$(PIN) --constraint requirements/dev.txt --output-file requirements/build.txt requirements/build.in
 	$(PIN) --constraint build/minimums.txt --constraint requirements/lowest.in \
 	    --output-file requirements/lowest.txt requirements/dev.in pyproject.toml
-	$(PIN) --no-strip-extras --output-file requirements/phoenix.txt requirements/phoenix.in
+	$(PIN) --output-file requirements/phoenix.txt requirements/phoenix.in
 	$(PIN) --output-file requirements/docs.txt requirements/docs.in
 	$(PIN) --output-file requirements/bundle.txt requirements/bundle.in
 	$(PIN) --output-file requirements/mutants.txt requirements/mutants.in
