@@ -50,7 +50,7 @@ def screen(demo: Demo) -> Console:
     console = Console(
         record=True, width=WIDTH, height=HEIGHT, file=io.StringIO(), force_terminal=True, highlight=False
     )
-    drawn = frame(demo, HEIGHT, WIDTH)
+    drawn = frame(demo, HEIGHT)
     end = "\n" * (HEIGHT - len(drawn.split("\n")))
     console.print(drawn, end=end, no_wrap=True, overflow="ellipsis")
     return console

@@ -185,9 +185,8 @@ def _scheduled(document: Document, event_id: str) -> ScheduledEvent:
 def _show(events: Sequence[ScheduledEvent], instance: str | None, clock: Clock) -> None:
     now = clock.now()
     views = [listed_view(event, event.target(instance)) for event in events]
-    # However wide the terminal is, all VMs are listed.
-    for line in terminal.render(views, now, width=sys.maxsize):
-        click.echo(line)
+    # Every VM is listed, because the event starts for all of them.
+    click.echo(terminal.table(views, now, most=sys.maxsize).plain)
     for event in events:
         for doubt in event.doubts:
             problem = f"part of {printable(event.event_id)} could not be read ({printable(doubt)})"

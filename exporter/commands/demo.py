@@ -59,7 +59,7 @@ def run(options: Options, clock: Clock) -> int:
         else:
             with Live(console=console, screen=True, auto_refresh=False) as live:
                 while not _is_stopped(signals):
-                    live.update(frame(demo, console.height, console.width), refresh=True)
+                    live.update(frame(demo, console.height), refresh=True)
     click.echo(next_steps(notify=bool(options.notify)))
     return 0
 
@@ -201,25 +201,25 @@ def headline(demo: Demo) -> list[str]:
     return [f"Events of {endpoint}", page]
 
 
-def frame(demo: Demo, height: int, width: int) -> Text:
+def frame(demo: Demo, height: int) -> Text:
     """Return the screen: headline, events, the newest message, and the titles of earlier ones."""
     head = [Text(line, style="bold") for line in headline(demo)]
     room = height - len(head) - 2
-    events = _events(demo, room - _LEAST_MESSAGE_LINES, width)
+    events = _events(demo, room - _LEAST_MESSAGE_LINES)
     lines = [*head, Text(), *events, Text(), *_messages(demo, room - len(events))]
     text = Text("\n").join(lines[:height])
     text.no_wrap, text.overflow = True, "ellipsis"
     return text
 
 
-def _events(demo: Demo, room: int, width: int) -> list[Text]:
+def _events(demo: Demo, room: int) -> list[Text]:
     views = demo.events
     if not demo.app.snapshot.up:
         reason = demo.app.snapshot.last_error or "its first answer can take a while"
         return [Text(f"No valid response from IMDS yet: {printable(reason)}", style="yellow")]
     # A row takes two lines; two more are for the head and the note on omitted events.
     shown = views[: max((room - 2) // 2, 1)]
-    lines = list(terminal.coloured(shown, demo.clock.now(), width=width).split("\n"))
+    lines = list(terminal.table(shown, demo.clock.now()).split("\n"))
     if len(views) > len(shown):
         lines.append(Text(f"... and {len(views) - len(shown)} more on the page"))
     return lines
@@ -252,5 +252,5 @@ def _print(demo: Demo, console: Console, signals: queue.SimpleQueue[int]) -> Non
             click.echo(f"\n{printable(message.title)}\n{body}\n")
         events = demo.app.snapshot.current
         if events != shown:
-            console.print(terminal.coloured(demo.events, demo.clock.now()))
+            console.print(terminal.table(demo.events, demo.clock.now()), soft_wrap=True)
         shown = events

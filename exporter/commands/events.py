@@ -137,7 +137,7 @@ def show(settings: Config, clock: Clock, *, exporter_url: str | None, as_json: b
         else:
             with Live(console=console, screen=True, auto_refresh=False) as live:
                 for look in _looks(sources, settings.imds.poll_interval):
-                    live.update(_drawn(look, clock, console.width), refresh=True)
+                    live.update(_drawn(look, clock), refresh=True)
     except KeyboardInterrupt:
         return
     finally:
@@ -216,8 +216,8 @@ def _print(look: _Look, clock: Clock, *, as_json: bool) -> None:
     for warning in look.warnings:
         click.echo(f"warning: {printable(warning)}", err=True)
     if not as_json:
-        console = Console()
-        console.print(_drawn(msgspec.structs.replace(look, warnings=()), clock, console.width))
+        # The terminal wraps long lines, so that a name that is copied or searched for stays whole.
+        Console().print(_drawn(msgspec.structs.replace(look, warnings=()), clock), soft_wrap=True)
         return
     if look.error:
         click.echo(f"error: {printable(look.error)}", err=True)
@@ -225,13 +225,13 @@ def _print(look: _Look, clock: Clock, *, as_json: bool) -> None:
         click.echo(msgspec.json.encode(look.answer).decode())
 
 
-def _drawn(look: _Look, clock: Clock, width: int) -> Text:
+def _drawn(look: _Look, clock: Clock) -> Text:
     parts = [Text(printable(line)) for line in look.headline]
     parts += [Text(f"warning: {printable(text)}", style="yellow") for text in look.warnings]
     if look.error:
         parts.append(Text(f"error: {printable(look.error)}", style="bold red"))
     if look.answer is not None:
-        parts.append(terminal.coloured(look.answer.current, clock.now(), width=width))
+        parts.append(terminal.table(look.answer.current, clock.now()))
     return Text("\n").join(parts)
 
 

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from exporter.alertmanager.alerts import sample
 from exporter.alertmanager.client import AlertmanagerError, Client
 from exporter.clock import Clock
-from exporter.commands.terminal import aligned
 from exporter.config import Config, Route
 from exporter.config.addresses import Address
 from exporter.errors import ConfigurationError, ImdsError, did_you_mean
@@ -19,11 +18,14 @@ from exporter.imds.client import ImdsClient, asked_again, endpoint_of
 from exporter.model.lifecycle import ENDINGS, Transition
 from exporter.model.messages import AnyMessage, Delivery, Message, WatchChange, WatchMessage
 from exporter.model.vm import VirtualMachine
+from exporter.model.wording import printable
 from exporter.notifications.planning import Plan
 from exporter.notifications.samples import SAMPLE_ID, samples, watch_sample
 from exporter.notifications.sender import SenderProcess
 
-_HEAD = ("TARGET", "ADDRESS", "TRANSITION", "ARRIVED", "TOOK", "REASON")
+# What can be of any length comes last, so that nothing is cut.
+_ROW = "{:<7}  {:<6}  {:<11}  {}"
+_HEAD = _ROW.format("ARRIVED", "TOOK", "TRANSITION", "TARGET")
 _NAME_SECONDS = 3.0
 
 Chosen = Transition | WatchChange
@@ -75,7 +77,7 @@ class Trial(NamedTuple):
             chosen[name] += [_about_watch(change, name, vm, self.clock) for change in about_watch]
         posted = self._post_alerts(target, transition, vm.name) if transition not in _NO_ALERT else []
         tries = [*(self._try_all(chosen) if chosen else ()), *posted]
-        for line in aligned([_HEAD, *map(_row, tries)]) if tries else ():
+        for line in [_HEAD, *map(_row, tries)] if tries else ():
             click.echo(line)
         lost = sum(not one.delivery.delivered for one in tries)
         if lost or not tries:
@@ -170,11 +172,12 @@ def _end(message: AnyMessage, clock: Clock) -> AnyMessage:
     return replace(end, target=message.target, only_closes=True)
 
 
-def _row(one: Try) -> Sequence[str]:
+def _row(one: Try) -> str:
     arrived, reason = "yes" if one.delivery.delivered else "NO", one.delivery.reason
     if one.delivery.skipped:
         arrived, reason = "-", "the service has no use for it, and was not asked"
-    return one.target, one.address, one.transition, arrived, f"{one.seconds:.2f}s", reason
+    whom = f"{one.target} at {one.address}{reason and f': {reason}'}"
+    return printable(_ROW.format(arrived, f"{one.seconds:.2f}s", one.transition, whom))
 
 
 def _vm(endpoint: str, clock: Clock, name: str) -> VirtualMachine:

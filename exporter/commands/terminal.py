@@ -1,4 +1,7 @@
-"""Events and other tables on a terminal: plain text that fits on 80 columns, and colours by rich."""
+"""The table of events on a terminal, with colours by rich.
+
+Columns of a known width come first, and texts of any length last, so that no id, type or name is cut.
+"""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +12,7 @@ from rich.text import Text
 from exporter.model.events import Affected, unreadable_resources
 from exporter.model.messages import Severity, severity
 from exporter.model.views import EventView
-from exporter.model.wording import count, printable
+from exporter.model.wording import VMS_SHOWN, names, printable
 from exporter.timefmt import format_duration
 
 STYLES = {
@@ -18,48 +21,26 @@ STYLES = {
     Severity.WARNING: "yellow",
     Severity.CRITICAL: "bold red",
 }
-WIDTH = 80
-_HEAD = ("TYPE", "STATUS", "STARTS", "LASTS", "EVENT ID")
-_GAP = "  "
-_GUID = 36
-# A shorter part of a word is not useful.
-_LEAST = 9
+# A GUID has 36 characters; with the types that Azure schedules, a row fits on 80 columns.
+_ROW = "{:<36}  {:<9}  {:<10}  {:<7}  {}"
+_HEAD = _ROW.format("EVENT ID", "STATUS", "STARTS", "LASTS", "TYPE")
 _UNIT = re.compile(r"\d+\D+")
 _WHOM = {Affected.SELF: "this VM", Affected.OTHER: "other VMs"}
 
 
-def coloured(views: Sequence[EventView], now: datetime, *, width: int = WIDTH) -> Text:
-    if not views:
-        return Text("No events are pending.")
-    head, *rest = render(views, now, width=width)
-    rows = [Text(head, style="bold")]
-    for view, first, second in zip(views, rest[::2], rest[1::2], strict=True):
-        transition = "started" if view.is_started else "scheduled" if view.is_scheduled else "advised"
-        rows += [Text(first, style=STYLES[severity(transition, view.type)]), Text(second)]
-    return Text("\n").join(rows)
+def table(views: Sequence[EventView], now: datetime, *, most: int = VMS_SHOWN) -> Text:
+    """Return the table of events: a head line, and two lines for each; ``most`` limits the names of VMs.
 
-
-def render(views: Sequence[EventView], now: datetime, *, width: int = WIDTH) -> list[str]:
-    """Return the table of events: a head line, and two lines for each.
-
-    Only an event id longer than a GUID makes a line longer than ``width``, which is at least `WIDTH`.
     Control characters that Azure sent are replaced.
     """
-    width = max(width, WIDTH)
-    rows = _fitted([_HEAD, *(_row(view, now) for view in views)], width)
-    return [
-        rows[0],
-        *(line for row, view in zip(rows[1:], views, strict=True) for line in (row, _whom(view, width))),
-    ]
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table, with control characters replaced."""
-    rows = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        _GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
+    if not views:
+        return Text("No events are pending.")
+    lines = [Text(_HEAD, style="bold")]
+    for view in views:
+        transition = "started" if view.is_started else "scheduled" if view.is_scheduled else "advised"
+        lines.append(Text(printable(_row(view, now)), style=STYLES[severity(transition, view.type)]))
+        lines.append(Text(printable(_whom(view, most))))
+    return Text("\n").join(lines)
 
 
 def span(seconds: float) -> str:
@@ -67,45 +48,21 @@ def span(seconds: float) -> str:
     return "".join(_UNIT.findall(format_duration(round(abs(seconds))))[:2])
 
 
-def _fitted(rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Align a table, and shorten its first two columns as far as its width requires."""
-    cells = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(_HEAD) - 1)]
-    excess = sum(widths) + len(_GAP) * len(widths) + _GUID - width
-    for column in (0, 1):
-        room = max(widths[column] - excess, min(widths[column], _LEAST))
-        excess -= widths[column] - room
-        for row in cells:
-            row[column] = cut(row[column], room)
-    return aligned(cells)
-
-
-def cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 3] + "..."
-
-
-def _row(view: EventView, now: datetime) -> tuple[str, ...]:
+def _row(view: EventView, now: datetime) -> str:
     duration = view.duration_seconds
     lasts = "unknown" if duration is None else span(duration)
-    return view.type, view.status, _starts(view, now), lasts, view.id
+    return _ROW.format(view.id, view.status, _starts(view, now), lasts, view.type)
 
 
-def _whom(view: EventView, width: int) -> str:
-    """Return the VMs that an event affects, as many as fit on the line, and who requested it."""
-    source = f"; requested by {printable(view.source)}" if view.source else ""
-    names = [printable(name) for name in view.resources]
+def _whom(view: EventView, most: int) -> str:
+    """Return the VMs that an event affects, and who requested it."""
     is_cut = unreadable_resources(view.doubts)
-    if not names:
-        why = "the names could not be read" if is_cut else "Azure names none"
-        return cut(f"  affects {_WHOM[view.target]} ({why}){source}", width)
-    source = f" (incomplete){source}" if is_cut else source
-    for shown in range(len(names), 0, -1):
-        rest = len(names) - shown
-        more = f" and {rest} more" if rest else ""
-        line = f"  affects {_WHOM[view.target]}: {', '.join(names[:shown])}{more}{source}"
-        if len(line) <= width:
-            return line
-    return cut(f"  affects {_WHOM[view.target]}: {count(len(names), 'VM')}{source}", width)
+    if view.resources:
+        vms = f": {names(view.resources, most)}{' (incomplete)' if is_cut else ''}"
+    else:
+        vms = f" ({'the names could not be read' if is_cut else 'Azure names none'})"
+    source = f"; requested by {view.source}" if view.source else ""
+    return f"  affects {_WHOM[view.target]}{vms}{source}"
 
 
 def _starts(view: EventView, now: datetime) -> str:

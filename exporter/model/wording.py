@@ -6,6 +6,7 @@ Effects are worded after Azure's pages on Scheduled Events ("Event type", "Durat
 import re
 import shlex
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 _EFFECTS = {
@@ -17,6 +18,8 @@ _EFFECTS = {
     "SpotRebalanceRecommendation": "Azure may evict this Spot VM soon. Nothing is scheduled yet.",
 }
 _UNKNOWN_EFFECT = "This exporter does not know this type of event; see Azure's documentation."
+# The most names of VMs in a list, unless all matter.
+VMS_SHOWN = 10
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9_.:/=+-]+")
 # What one of Windows' shells expands inside double quotes, or what ends them: in PowerShell typographic
 # quotes do, and a backslash before the last quote makes it part of the word.
@@ -47,6 +50,13 @@ def printable(text: str) -> str:
 def count(number: int, noun: str) -> str:
     """Return a number with its noun: ``1 event``, ``2 events``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def names(items: Sequence[object], most: int = VMS_SHOWN) -> str:
+    """Return the first names, and the number of the others: ``vm_0, vm_1 and 3 more``."""
+    shown = ", ".join(map(str, items[:most]))
+    hidden = len(items) - most
+    return f"{shown} and {hidden} more" if hidden > 0 else shown
 
 
 def duration(seconds: float | None) -> str:

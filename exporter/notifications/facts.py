@@ -1,6 +1,6 @@
 """The facts of a message, a line each, and its line in a digest."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
 
@@ -9,11 +9,10 @@ from exporter.model.events import Affected, normal_name
 from exporter.model.lifecycle import Change, Transition
 from exporter.model.messages import AnyMessage, Message, WatchChange, WatchMessage
 from exporter.model.views import EventView
-from exporter.model.wording import command_line, duration, impact, relative, requester, stamp
+from exporter.model.wording import command_line, duration, impact, names, relative, requester, stamp
 from exporter.notifications.styles import Style
 from exporter.notifications.words import headline
 
-_VMS_SHOWN = 10
 _NO_NAME = "name not known yet"
 _FIELDS = {
     "not_before": "start",
@@ -113,7 +112,7 @@ def _event_facts(message: Message, now: datetime) -> Iterator[Fact]:
     yield from _approval(event)
     yield Fact("Requested by", requester(event.source))
     label = "Other VMs" if message.instance and event.target is Affected.SELF else "VMs"
-    yield Fact(label, _names([name for name in event.resources if normal_name(name) != own]))
+    yield Fact(label, names([name for name in event.resources if normal_name(name) != own]))
     yield Fact("Description", event.description)
     yield Fact("Event", f"{event.type} {event.id}")
 
@@ -186,7 +185,7 @@ def digest_line(message: AnyMessage, now: datetime) -> str:
     if isinstance(message, WatchMessage):
         return f"{stamp(message.at)}: {headline(message, now)}"
     event = message.event
-    whom = _names(event.resources) or message.instance or "this VM"
+    whom = names(event.resources) or message.instance or "this VM"
     others = " (other VMs)" if event.target is Affected.OTHER else ""
     is_coming = event.not_before is not None and event.ended is None
     start = f", not before {stamp(event.not_before)}" if is_coming else ""
@@ -195,13 +194,6 @@ def digest_line(message: AnyMessage, now: datetime) -> str:
     changes = "".join(f"; {_change(change)}" for change in message.changes)
     happened = message.transition.value.replace("_", " ")
     return f"{stamp(message.at)} {happened}: {event.type} for {whom}{others}{start}{changes} ({event.id})"
-
-
-def _names(resources: Sequence[object]) -> str:
-    """Return the first ten names, and the number of the others."""
-    shown = ", ".join(map(str, resources[:_VMS_SHOWN]))
-    hidden = len(resources) - _VMS_SHOWN
-    return f"{shown} and {hidden} more" if hidden > 0 else shown
 
 
 def _change(change: Change) -> str:
@@ -216,7 +208,7 @@ def _value(field: str, value: object) -> str:
     if value is None or isinstance(value, datetime):
         return stamp(value)
     if isinstance(value, list | tuple):
-        return _names(value) or "none"
+        return names(value) or "none"
     return f'"{value}"' if value else "none"
 
 

@@ -51,7 +51,7 @@ def demo(count: int, messages: int = 0, speed: float = 60.0, **fields: Any) -> D
 def test_a_small_terminal(height: int, count: int, messages: int, shown: tuple[int, int, int]) -> None:
     """There are always the headline, an event, the newest message and what is left out."""
     rows, body, titles = shown
-    lines = frame(demo(count, messages), height, 80).plain.split("\n")
+    lines = frame(demo(count, messages), height).plain.split("\n")
     assert len(lines) <= height
     assert lines[:3] == [
         "Simulated events and times at 60x: 15 minutes take 15 s. No VM is affected.",
@@ -60,7 +60,7 @@ def test_a_small_terminal(height: int, count: int, messages: int, shown: tuple[i
     ]
     assert ("No events are pending." in lines) is (count == 0)
     assert ("No message yet." in lines) is (messages == 0)
-    assert sum(line.startswith("Freeze") for line in lines) == rows
+    assert sum(line.endswith(" Freeze") for line in lines) == rows
     assert lines.count(f"body {messages - 1}") == sum(line.startswith("body") for line in lines) == body
     newest = [f"title {number}" for number in range(messages)][::-1]
     assert [line for line in lines if line.startswith("title")] == newest[:titles]
@@ -69,7 +69,7 @@ def test_a_small_terminal(height: int, count: int, messages: int, shown: tuple[i
 
 def test_the_screen_of_another_imds() -> None:
     """Its times are real, and its address is shown; until it answers, the reason is."""
-    lines = frame(demo(1, 0, 1.0, up=False, last_error="no\tanswer"), 24, 80).plain.split("\n")
+    lines = frame(demo(1, 0, 1.0, up=False, last_error="no\tanswer"), 24).plain.split("\n")
     assert lines[0] == "Events of http://127.0.0.1:9"
     assert lines[2:] == ["", "No valid response from IMDS yet: no?answer", "", "No message yet."]
 
@@ -125,7 +125,7 @@ def test_all_of_the_demo_has_one_clock() -> None:
         ).raise_for_status()
         eventually(lambda: [one for one in shown.events if one.type == "Reboot"])
         began = shown.clock.now()
-        row = next(line for line in frame(shown, 30, 100).plain.split("\n") if line.startswith("Reboot "))
+        row = next(line for line in frame(shown, 30).plain.split("\n") if line.endswith(" Reboot"))
         service = requests.get(f"{shown.app.url}/-/in-service", timeout=30).status_code
         (listed,) = requests.get(f"{shown.app.url}/api/v1/events", timeout=30).json()["current"]
         page = requests.get(f"{shown.app.url}/", timeout=30).text

@@ -87,6 +87,16 @@ def test_a_name_that_imds_does_not_tell(capsys: pytest.CaptureFixture[str]) -> N
     assert warnings.startswith("warning: this VM's name is not known: ")
 
 
+def test_lines_are_not_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is piped into another program has each event's row, and its VMs, on one line."""
+    names = [f"a-long-name-of-a-vm_{number}" for number in range(9)]
+    output, _ = shown(Azure(answer(body(raw_event(EventType="T" * 99, Resources=names)))), capsys)
+    row, whom = output.splitlines()[-2:]
+    assert row.startswith(FREEZE_ID)
+    assert row.endswith("T" * 99)
+    assert ", ".join(names) in whom
+
+
 @pytest.mark.parametrize("document", [FAILURE, answer(b"<html>")])
 def test_no_usable_answer_is_an_error(document: bytes) -> None:
     """Asked once, there is nothing to show."""

@@ -119,9 +119,10 @@ def test_what_a_service_has_no_use_for_is_not_called_arrived(capsys: pytest.Capt
     bench = Bench()
     bench.senders["all"].answer = lambda _: Delivery(delivered=True, skipped=True)
     assert bench.run(target="all") == 0
+    reason = "the service has no use for it, and was not asked"
     assert capsys.readouterr().out.splitlines() == [
-        "TARGET  ADDRESS        TRANSITION  ARRIVED  TOOK   REASON",
-        "all     json://h.test  scheduled   -        0.00s  the service has no use for it, and was not asked",
+        "ARRIVED  TOOK    TRANSITION   TARGET",
+        f"-        0.00s   scheduled    all at json://h.test: {reason}",
     ]
 
 
@@ -155,8 +156,11 @@ def test_one_that_does_not_arrive_is_a_failure(capsys: pytest.CaptureFixture[str
     bench.senders["ends"].answer = lambda _: Delivery(delivered=False, reason="refused")
     assert bench.run() == 1
     shown = capsys.readouterr()
-    arrived = [" ".join(line.split()[3:]) for line in shown.out.splitlines()[1:]]
-    assert arrived == ["yes 0.00s", "NO 0.00s refused", "yes 0.00s"]
+    assert shown.out.splitlines()[1:] == [
+        "yes      0.00s   scheduled    all at json://h.test",
+        "NO       0.00s   completed    ends at json://h.test: refused",
+        "yes      0.00s   scheduled    none at json://h.test",
+    ]
     assert "1 of 3 messages did not arrive." in shown.err
 
 
@@ -196,7 +200,7 @@ def test_the_command(
         main([*words, "--imds.endpoint", "http://127.0.0.1:9"])
     assert ended.value.code == 1
     shown = capsys.readouterr()
-    assert [line.split()[0] for line in shown.out.splitlines()] == ["TARGET", "oncall", "notify-1"]
+    assert [line.split()[3] for line in shown.out.splitlines()] == ["TARGET", "oncall", "notify-1"]
     assert "; pass --instance.name\n" in shown.err
 
 
@@ -217,6 +221,8 @@ def test_an_alertmanager_gets_an_alert_that_ends_by_itself(capsys: pytest.Captur
         assert trial.run(transition=Transition.STARTED) == 1
         assert trial.run(target="alertmanager", transition=Transition.COMPLETED) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1].split()[:4] == ["alertmanager", "http://127.0.0.1", "scheduled", "yes"]
-    assert [line.split()[1:4] for line in lines if "NO" in line] == [["http://127.0.0.1", "started", "NO"]]
+    assert lines[1].startswith("yes ")
+    assert lines[1].endswith(" scheduled    alertmanager at http://127.0.0.1")
+    (failed,) = (line for line in lines if line.startswith("NO "))
+    assert " started      alertmanager at http://127.0.0.1: " in failed
     assert bench.sent("all") == ["Reboot started"]

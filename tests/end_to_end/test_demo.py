@@ -41,7 +41,7 @@ def test_demo_without_a_terminal(tmp_path: Path, number: signal.Signals) -> None
     folder.mkdir()
     with running("demo", "--web.listen-address", "127.0.0.1:0", output=output, folder=folder) as process:
         eventually(lambda: "[INFO] Freeze scheduled: demo_0" in output.read_text())
-        eventually(lambda: "TYPE    STATUS     STARTS" in output.read_text())
+        eventually(lambda: "EVENT ID                              STATUS " in output.read_text())
         (url,) = re.findall(r"API: (http://127\.0\.0\.1:\d+) ", output.read_text())
         assert "Simulated events and times at 60x: 15 minutes take 15 s." in output.read_text()
         page = get(f"{url}/")
