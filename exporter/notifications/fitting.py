@@ -17,6 +17,7 @@ _LONGEST_TITLE = 150
 BODY_TAG = re.compile(r"<body\b[^>]*>", re.IGNORECASE)
 _FENCE = re.compile(r"^ {0,3}```", re.MULTILINE)
 _CLOSING_FENCE = "\n```"
+_BACKTICK = re.compile(r"(?<!\\)`")
 _HIDDEN = re.compile(
     r"<!--.*?(?:-->|\Z)|<(head|script|style|template)\b.*?(?:</\1>|\Z)", re.IGNORECASE | re.DOTALL
 )
@@ -170,4 +171,5 @@ def _closed(kept: str, room: int) -> str:
     if len(_FENCE.findall(kept)) % 2:
         inside = kept[: room - len(_CLOSING_FENCE)].rstrip("`\n")
         return inside + _CLOSING_FENCE if len(_FENCE.findall(inside)) % 2 else inside
-    return kept[: kept.rindex("`")].rstrip("`") if kept.count("`") % 2 else kept
+    found = [backtick.start() for backtick in _BACKTICK.finditer(kept)]
+    return kept[: found[-1]].rstrip("`") if len(found) % 2 else kept

@@ -91,8 +91,7 @@ class Renderer:
         )
         if not title:
             room = words.TITLE_LENGTH - len(_marker(request))
-            shown = cleaned(message, TITLE, zone)
-            title = f"[{message.severity.upper()}] {words.headline(shown, now, room)}"
+            title = f"[{message.severity.upper()}] {words.headline(message, now, room)}"
         delay = _delay(request, message.at)
         if own:
             return Text(title, _with_delay(own, delay, request.templates.format), remarks)
@@ -191,7 +190,7 @@ def _digest(request: Send, room: Room | None) -> tuple[Rendered, int]:
     head = f"Seen by {name}, the first at {stamp(first)}, {relative(first, now)}{_FAILED * request.failed}."
     grades = tuple(Severity)
     highest = [grades[most] for most in accumulate((one.severity.weight for one in messages), max)]
-    lines = [style.text(digest_line(cleaned(message, style, zone), now)) for message in messages]
+    lines = [style.text(digest_line(message, now, style)) for message in messages]
 
     def title(number: int) -> str:
         return _digest_title(messages[:number], highest[number - 1], who, _marker(request))

@@ -1,7 +1,4 @@
-"""Escaping of external text for message formats: no markup, no mentions, no control characters.
-
-Backslashes are not used, because a service that shows plain text would show them.
-"""
+"""Escaping of external text for message formats: no markup, no mentions, no control characters."""
 
 import re
 from collections.abc import Sequence
@@ -32,14 +29,12 @@ _CUT = "..."
 M = TypeVar("M", Message, WatchMessage, AnyMessage)
 # Slack reads <!channel>, <#C1> and <https://a|b> even inside code; Discord reads <t:1> and the like.
 _SPECIAL = re.compile(r"<(?=[!#]|[A-Za-z]+:)")
-# Always markup in Markdown; their full-width forms look alike and are not.
-_MARKUP = str.maketrans({"`": "'"} | {mark: chr(ord(mark) + 0xFEE0) for mark in "\\*[]<>~|#"})
-_ENTITY = re.compile(r"&(?=#?\w)")
-# An underscore inside a word is literal; emphasis needs one before a word and one after. VM names have no
-# such pair, but old ones begin with one, so only the closing one is replaced.
-_OPENING = re.compile(r"(?<![A-Za-z0-9_])_|\s")
-_CLOSING = re.compile(r"_(?=_*(?![A-Za-z0-9_]))")
-_LIST = re.compile(r"^(?:[-+=](?=[\s=-]|$)|\d+[.)](?=\s|$))")
+# Anywhere, at the start of a line, in a character reference, and at the end of a word: emphasis needs an
+# underscore there. Inside and at the beginning of words, as in names of VMs, they are text.
+_MARKUP = re.compile(
+    r"[\\`*~|\[\]<]|^(?:[-+=#>]|\d+[.)](?=\s|$))|&(?=#?\w)|_(?=_*(?![A-Za-z0-9_]))", re.ASCII
+)
+_NOT_IN_TITLES = str.maketrans(dict.fromkeys("\\`*~|[]<>#", "?"))
 
 
 class Data(str):
@@ -66,14 +61,6 @@ def flat(text: str, most: int = 500) -> str:
     if len(shown) <= most and not rest:
         return shown
     return shown[: most - len(_CUT)].rstrip() + _CUT
-
-
-def unmarked(text: str) -> str:
-    """Replace what Markdown or HTML would treat as markup; names of VMs and GUIDs are unchanged."""
-    text = _ENTITY.sub("\N{FULLWIDTH AMPERSAND}", text.translate(_MARKUP))
-    if _OPENING.search(text):
-        text = _CLOSING.sub("\N{FULLWIDTH LOW LINE}", text)
-    return _LIST.sub(lambda found: found[0][:-1] + chr(ord(found[0][-1]) + 0xFEE0), text)
 
 
 class Style:
@@ -109,22 +96,22 @@ class Style:
 
 
 class TitleStyle(Style):
-    """A title, which services show as text, Markdown or HTML."""
+    """A title, which services show as text, Markdown or HTML; no escape suits all of them."""
 
     longest = 100
 
     def safe(self, plain: str) -> str:
-        return unmarked(plain)
+        return plain.translate(_NOT_IN_TITLES)
 
     def code(self, value: object) -> str:
-        return unmarked(super().code(value))
+        return self.safe(super().code(value))
 
 
 class MarkdownStyle(Style):
-    """Markdown of any service."""
+    """Markdown of any service: what would be markup has a backslash before it."""
 
     def safe(self, plain: str) -> str:
-        return unmarked(plain)
+        return _MARKUP.sub(lambda found: f"{found[0][:-1]}\\{found[0][-1]}", plain)
 
     def code(self, value: object) -> str:
         # Only a backtick is markup in a code span.

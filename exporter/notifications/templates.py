@@ -89,7 +89,7 @@ def variables(message: Message, now: datetime, style: Style, exporter_url: str) 
         "severity": message.severity,
         "changes": shown.changes,
         "detail": shown.detail,
-        "headline": words.headline(shown, now),
+        "headline": style.data(words.headline(message, now)),
         "explanation": words.explanation(shown),
         "facts": facts(shown, now, style, **urls),
     }

@@ -1,7 +1,7 @@
 """The sentences of a message: its headline and explanation. Times are written in their own zone."""
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import product
 
 from exporter.model.events import EVENT_TYPES, REBALANCE, Affected
@@ -9,6 +9,7 @@ from exporter.model.lifecycle import Transition
 from exporter.model.messages import AnyMessage, Message, WatchChange, WatchMessage
 from exporter.model.views import EventView
 from exporter.model.wording import duration, effect, roughly
+from exporter.notifications.styles import TITLE, cleaned
 
 # A phone's lock screen shows about this much of a title.
 TITLE_LENGTH = 60
@@ -32,6 +33,8 @@ def headline(message: AnyMessage, now: datetime, room: int = TITLE_LENGTH) -> st
     With the severity it fits ``room``. If necessary, it has only one of the time of day and the time left
     (the latter if that is less than an hour), and a long VM name is shortened in its middle.
     """
+    # Not in a style with escapes: shortening could part an escape from its character.
+    message = cleaned(message, TITLE, now.tzinfo or UTC)
     room -= len(f"[{message.severity}] ")
     if isinstance(message, WatchMessage):
         begins, ends = _of_watch(message)

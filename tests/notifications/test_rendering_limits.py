@@ -51,6 +51,8 @@ def test_html_is_cut_into_paragraphs_of_text() -> None:
 def test_markdown_is_not_cut_inside_code() -> None:
     """Neither a code span nor a fenced block is left open."""
     assert cut("a `b` c `" + "d" * 500, 300, "markdown") == f"a `b` c\n\n{CUT}"
+    escaped = cut("a \\` b " + "d" * 500, 300, "markdown")
+    assert escaped == cut("a \\` b " + "d" * 500, 300, "text")
     fenced = cut("```\n" * 3 + "d\n" * 500, 300, "markdown")
     assert fenced.endswith(f"d\n```\n\n{CUT}")
     assert len(fenced) <= 300

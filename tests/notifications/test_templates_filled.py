@@ -18,11 +18,6 @@ from tests.notifications.test_templates import LINE
 DESCRIPTION = "*a* [b](http://c) <i>d</i> `e` \\f ~~g~~ |h| &lt; _i_ j_k\n# l"
 
 
-def wide(text: str) -> str:
-    """Return the text with the full-width forms of what would be markup."""
-    return "".join(chr(ord(letter) + 0xFEE0) if letter in "*[]<>\\~|&#" else letter for letter in text)
-
-
 def body(text: str, **fields: Any) -> str:
     """Return what a template makes of a message, in the format ``text_format``."""
     text_format = fields.pop("text_format", "markdown")
@@ -85,7 +80,7 @@ def test_lines_of_blocks_leave_no_blank_lines() -> None:
     [
         (
             "markdown",
-            wide("*a* [b](http://c) <i>d</i> 'e' \\f ~~g~~ |h| &lt; _i\N{FULLWIDTH LOW LINE} j_k # l"),
+            r"\*a\* \[b\](http://c) \<i>d\</i> \`e\` \\f \~\~g\~\~ \|h\| \&lt; _i\_ j_k # l",
         ),
         ("text", "*a* [b](http://c) <i>d</i> `e` \\f ~~g~~ |h| &lt; _i_ j_k # l"),
         ("html", "*a* [b](http://c) &lt;i&gt;d&lt;/i&gt; `e` \\f ~~g~~ |h| &amp;lt; _i_ j_k # l"),
@@ -105,9 +100,8 @@ def test_data_is_no_markup_in_a_users_template(text_format: TextFormat, expected
 def test_no_text_is_left_out() -> None:
     """Text that could not be read is escaped, too, and text that is cut ends in an ellipsis."""
     assert body("{{ event.description }}", description="a" + " " * 2000 + "b") == "a..."
-    assert body("{{ event.doubts }}", doubts=("NotBefore: '*soon* @all'",)) == wide(
-        "NotBefore: '*soon* (at)all'"
-    )
+    found = body("{{ event.doubts }}", doubts=("NotBefore: '*soon* @all'",))
+    assert found == r"NotBefore: '\*soon\* (at)all'"
 
 
 def test_data_is_never_evaluated() -> None:
@@ -115,14 +109,15 @@ def test_data_is_never_evaluated() -> None:
     found = Renderer(Templates(body="{{ event.description }}", title="{{ event.description }}")).render(
         message(description="{{ 7 * 7 }} {% raw %} {0} %s"), NOW
     )
-    assert found.body == found.title == wide("{{ 7 * 7 }} {% raw %} {0} %s")
+    assert found.body == r"{{ 7 \* 7 }} {% raw %} {0} %s"
+    assert found.title == "{{ 7 ? 7 }} {% raw %} {0} %s"
 
 
 def test_a_title_is_one_plain_line() -> None:
     """A title has no line break, no control character, no markup of Azure's, and at most 150 characters."""
     title = "{{ transition }}:\n{{ event.description }}\u202e\x07" + "x" * 200
     found = Renderer(Templates(title=title, format="html")).render(message(description="<b>\n*c*"), NOW).title
-    assert found.startswith(wide("scheduled: <b> *c*??xxx"))
+    assert found.startswith("scheduled: ?b? ?c???xxx")
     assert len(found) == 150
     assert found.endswith("x...")
 
