@@ -220,7 +220,7 @@ class Worker:
             is_over = any(one.message and one.message.resolves for one in last)
             self._outbox.finish([one.key for one in (sent if is_over else last)], None, now)
             return
-        self._finish(sent, now, Outcome.DELIVERED)
+        sent = self._finish(sent, now, Outcome.DELIVERED)
         self.view = replace(self.view, delivers=True, last_delivery=now)
         delays = [max((now - one.message.at).total_seconds(), 0.0) for one in sent if one.message]
         self._metrics.delivered(self.target, delays)
@@ -260,8 +260,8 @@ class Worker:
     def _give_up(self, queued: Sequence[QueuedMessage], outcome: Outcome, reason: str = "too old") -> None:
         if not queued:
             return
-        self._finish(queued, self._clock.now(), outcome)
         self._schedule.given_up(queued)
+        queued = self._finish(queued, self._clock.now(), outcome)
         self._metrics.given_up(self.target, outcome, len(queued))
         for one in queued:
             facts = _facts(one) | {"outcome": outcome.value, "reason": reason}
@@ -269,11 +269,16 @@ class Worker:
                 facts |= {"at": one.message.at, "instance": one.message.instance}
             log.warning("message given up", extra={"target": self.target, "event_id": one.life_key} | facts)
 
-    def _finish(self, queued: Sequence[QueuedMessage], at: datetime, outcome: Outcome) -> None:
+    def _finish(
+        self, queued: Sequence[QueuedMessage], at: datetime, outcome: Outcome
+    ) -> Sequence[QueuedMessage]:
+        """Record that messages are done; return them without those that were dropped, and counted, before."""
         messages = [one.message for one in queued if isinstance(one.message, Message)]
         spans = [span for message in messages for span in self._tracer.notified(message, at, outcome)]
         self._outbox.finish([one.key for one in queued], outcome, at, spans)
         self._tracer.wake()
+        with self._outbox.lock:
+            return [one for one in queued if one.key in self._outbox.entries]
 
     def _report_error(self, error: Exception) -> float:
         problem = f"target {self.target}: {type(error).__name__} in this program"

@@ -16,6 +16,7 @@ from exporter.model.lifecycle import HISTORY
 from exporter.model.messages import Backlog, Delivery, Failure, Rendered
 from exporter.notifications import worker
 from exporter.notifications.protocol import Request, Send
+from exporter.state import jobs
 from exporter.state.outbox import Lane, Outbox
 from tests.bench import Bench, Build
 from tests.builders import raw_event
@@ -319,6 +320,23 @@ def test_what_some_services_have_by_then(build: Build, monkeypatch: pytest.Monke
     bench.advance(60)
     (request,) = bench.sender().requests
     assert request.services == ("one",)
+
+
+def test_a_message_that_is_dropped_while_it_is_sent(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is counted once, as dropped."""
+    bench = build(ONCALL)
+    answer: Future[Any] = Future()
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.senders, "ask", lambda _: answer)
+        bench.show(*events("a"))
+    monkeypatch.setitem(jobs.MOST_BYTES, "message", 2000)
+    bench.show(*events("a", "b"))
+    assert (bench.metric("notifications_pending"), told(bench)) == (1, [])
+    answer.set_result(OK)
+    bench.advance(60)
+    assert told(bench) == ["b"]
+    counts = [bench.metric("notifications_total", outcome=name) for name in ("delivered", "expired")]
+    assert (counts, bench.metric("notification_delay_seconds_count")) == ([1, 1], 1)
 
 
 def test_a_target_that_has_nothing_to_do_has_no_thread(build: Build) -> None:
