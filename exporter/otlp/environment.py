@@ -3,7 +3,7 @@
 Sources: OpenTelemetry's pages "Environment Variable Specification" (exporters, sampler, interval of metrics),
 "OpenTelemetry Protocol Exporter" (endpoint, timeout, protocol) and "Metrics Exporter - OTLP" (temporality).
 The SDK reads all others itself; it does not handle an endpoint with surrounding blanks or with a query, nor a
-timeout of zero or of hours.
+timeout of zero or of hours, and it sends without compression if it does not know the one that is set.
 """
 
 import math
@@ -27,6 +27,7 @@ _USUAL_INTERVAL = 60.0
 _LEAST_INTERVAL = 1.0
 # The page of metrics is always there, for whoever asks for `prometheus`.
 _KNOWN = {Signal.METRICS: {OTLP, CONSOLE, _NONE, "prometheus"}}
+_COMPRESSIONS = ("", "gzip", "deflate", "none")
 _CUMULATIVE = "cumulative"
 # Events have no parent that could decide.
 _PARENT_BASED = "parentbased_"
@@ -59,6 +60,7 @@ def selected(signal: Signal, enabled: Literal["auto"] | bool, environ: Mapping[s
     if is_sent:
         _check_protocol(signal, environ)
         _check_headers(signal, environ)
+        _check_compression(signal, environ)
         if signal is Signal.METRICS:
             _check_temporality(environ)
         found[OTLP] = _label(variable, address)
@@ -154,6 +156,12 @@ def _check_headers(signal: Signal, environ: Mapping[str, str]) -> None:
     variable, headers = _setting(signal, environ, "HEADERS")
     if any(entry.strip() and "=" not in entry for entry in headers.split(",")):
         raise ConfigurationError(f"{variable}: an entry is not of the form name=value")
+
+
+def _check_compression(signal: Signal, environ: Mapping[str, str]) -> None:
+    variable, compression = _setting(signal, environ, "COMPRESSION")
+    if compression.lower() not in _COMPRESSIONS:
+        raise ConfigurationError(f"{variable}: is not supported; use gzip, deflate or none")
 
 
 def _check_temporality(environ: Mapping[str, str]) -> None:

@@ -52,14 +52,8 @@ _MESSAGE_LIMIT = 200
 # Of an answer, also unpacked; one of the protocol has a few hundred bytes.
 _ANSWER_LIMIT = 64 * 1024
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
-# At each attempt these log full URLs, whose path may be a token, and the values of malformed headers.
-_LEAKY_LOGGERS = (
-    *(
-        f"opentelemetry.exporter.otlp.proto.http.{module}"
-        for module in ("trace_exporter", "metric_exporter", "_log_exporter")
-    ),
-    "opentelemetry.util.re",
-)
+# These, and those below them, log full URLs, whose path may be a token, and values of malformed variables.
+_LEAKY_LOGGERS = ("opentelemetry.exporter.otlp.proto.http", "opentelemetry.util.re")
 
 
 def resource_attributes(facts: VirtualMachine, instance: str) -> dict[str, str]:

@@ -46,6 +46,7 @@ NO_GRPC = (
         (False, {ENDPOINT: HERE, "OTEL_TRACES_EXPORTER": "console"}, {}),
         ("auto", {ENDPOINT: HERE, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, OTLP),
         ("auto", {ENDPOINT: HERE, "OTEL_EXPORTER_OTLP_PROTOCOL": "HTTP/Protobuf"}, OTLP),
+        ("auto", {ENDPOINT: HERE, "OTEL_EXPORTER_OTLP_COMPRESSION": " GZIP"}, OTLP),
         (
             "auto",
             {ENDPOINT: "https://user:secret@[2001:db8::1]:4318/token"},
@@ -88,6 +89,14 @@ def test_what_is_wanted(
             Signal.TRACES,
             {ENDPOINT: HERE, "OTEL_EXPORTER_OTLP_HEADERS": "a=b, CANARY,"},
             "OTEL_EXPORTER_OTLP_HEADERS: an entry is not of the form name=value",
+        ),
+        *(
+            (
+                signal,
+                {ENDPOINT: HERE, f"OTEL_EXPORTER_{name}": "CANARY"},
+                f"OTEL_EXPORTER_{name}: is not supported; use gzip, deflate or none",
+            )
+            for signal, name in ((Signal.TRACES, "OTLP_COMPRESSION"), (Signal.LOGS, "OTLP_LOGS_COMPRESSION"))
         ),
         (
             Signal.TRACES,
