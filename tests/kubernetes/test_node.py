@@ -723,6 +723,26 @@ def test_an_event_that_changes_during_evictions(
     assert bench.metric("hooks_total", **SUCCEEDED) == 0
 
 
+def test_a_stop_during_evictions(start: Start) -> None:
+    """No eviction follows it; the next process requests the others."""
+    many = [f"web-{number:02}" for number in range(60)]
+    bench, api = start(prepare=lambda api: [*map(api.pod, many)])
+    stop, stopped = threading.Lock(), threading.Event()
+
+    def evicting() -> None:
+        if stop.acquire(blocking=False):
+            bench.app.stop()
+            stopped.set()
+        stopped.wait(30)
+
+    api.evicting = evicting
+    bench.show(reboot(bench), wait=3)
+    assert 1 <= len(api.graces) <= MOST_AT_ONCE
+    bench.start()
+    bench.advance(5)
+    assert api.graces.keys() >= {*many}
+
+
 LARGE = 1_700_000
 
 
