@@ -317,7 +317,6 @@ class Notifier:
         self.plan = Plan()
         self._workers: dict[str, Worker] = {}
         self._lock = threading.Lock()
-        self._stopping = False
 
     def pending(self) -> dict[str, int]:
         """Return the number of queued messages of every target that is configured or still has some."""
@@ -333,13 +332,8 @@ class Notifier:
         )
 
     def configure(self, plan: Plan) -> None:
-        """Apply a plan; messages for targets that are not in it are kept, and a warning is logged.
-
-        After `stop` this does nothing: a new worker would send while the state is being closed.
-        """
+        """Apply a plan; messages for targets that are not in it are kept, and a warning is logged."""
         with self._lock:
-            if self._stopping:
-                return
             self.plan = plan
             waiting = self._services.outbox.counts()
             for target in dict.fromkeys((*plan.addresses, *self._workers, *waiting)):
@@ -366,7 +360,6 @@ class Notifier:
         """Stop all workers; return whether they ended within ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
         with self._lock:
-            self._stopping = True
             workers = tuple(self._workers.values())
         for worker in workers:
             worker.stop()
