@@ -116,7 +116,7 @@ class Pipeline:
         client = client_of(settings.imds, self.clock, self._limiter)
         if self.snapshot.ready and self.snapshot.endpoint == client.endpoint:
             client.expect_answers()
-        self._loaded = loaded
+        self._settings = settings
         self._tracer.configure(settings, environ)
         self._metrics.notifying(plan.addresses)
         self._metrics.approving(rule.name for rule in settings.approval.rules)
@@ -128,11 +128,8 @@ class Pipeline:
         # The poller takes it over later, after the poll in progress.
         self._approver.supersede(settings)
         self._poller.configure(settings, client)
-
-    @property
-    def configuration(self) -> ConfigurationView:
-        settings, file = self._loaded.config, self._loaded.file.path
-        return ConfigurationView(
+        file = loaded.file.path
+        self.configuration = ConfigurationView(
             file=str(file.absolute()) if file != Path() else None,
             state_directory=str(state_directory(settings).absolute()),
             approval=settings.approval.mode.value,
@@ -164,4 +161,4 @@ class Pipeline:
             self._store.record_last_success(last_success)
 
     def out_of_service(self) -> str:
-        return out_of_service(self.snapshot, self._loaded.config.in_service.match, self.clock.now())
+        return out_of_service(self.snapshot, self._settings.in_service.match, self.clock.now())
