@@ -146,6 +146,12 @@ def near(wrong: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     return next((folded[word] for word in get_close_matches(wrong.lower(), folded, 1, cutoff)), "")
 
 
+def basic(credentials: str) -> str:
+    """Return the ``user:password`` of a URL as the Basic scheme of HTTP has it in a header."""
+    user, _, password = unquote(credentials).partition(":")
+    return base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
 def without(text: str, secrets: Iterable[str]) -> str:
     """Return a foreign text without any part of these URLs and values of headers, which it may repeat."""
     for part in sorted(_parts(secrets), key=len, reverse=True):
@@ -172,6 +178,5 @@ def _parts(secrets: Iterable[str]) -> set[str]:
         decoded = {shown for part in parts for shown in (unquote(part), unquote_plus(part))}
         found |= parts | decoded | {part for text in decoded for part in _SEPARATORS.split(text)}
         if credentials := address.partition("/")[0].rpartition("@")[0]:
-            user, _, password = unquote(credentials).partition(":")
-            found.add(base64.b64encode(f"{user}:{password}".encode()).decode())
+            found.add(basic(credentials))
     return found - {"", "yes", "no"}

@@ -3,7 +3,6 @@
 docs/decisions/0002-imds-client.md explains why not `requests.adapters.HTTPAdapter`.
 """
 
-import base64
 import contextlib
 import io
 import socket
@@ -13,11 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from http import HTTPStatus
 from typing import Any, NamedTuple
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import h11
 import msgspec
 
+from exporter.errors import basic
 from exporter.timefmt import parse_retry_after
 
 BODY_LIMIT = 1024 * 1024
@@ -269,10 +269,8 @@ def _head(request: Request, proxy: SplitResult | None) -> h11.Request:
 
 def _credentials(proxy: SplitResult) -> list[tuple[str, str]]:
     """Return the header with the user name and the password in a proxy's URL, if there are any."""
-    if proxy.username is None:
-        return []
-    pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
-    return [("Proxy-Authorization", f"Basic {base64.b64encode(pair.encode()).decode()}")]
+    credentials = proxy.netloc.rpartition("@")[0]
+    return [("Proxy-Authorization", f"Basic {basic(credentials)}")] if credentials else []
 
 
 def _left(deadline: float) -> float:

@@ -3,11 +3,10 @@
 Source: https://github.com/prometheus/alertmanager/blob/main/api/v2/openapi.yaml
 """
 
-import base64
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -15,7 +14,7 @@ from exporter import __version__
 from exporter.clock import Clock
 from exporter.config import PROGRAM
 from exporter.config.addresses import Address, without_credentials
-from exporter.errors import cause, one_line, without
+from exporter.errors import basic, cause, one_line, without
 from exporter.transport import Answer, Request, Transport
 
 # For a whole answer.
@@ -45,9 +44,7 @@ class Client:
         self._headers = {"User-Agent": f"{PROGRAM}/{__version__}", **address.headers}
         self._secrets = (address.url, *address.headers.values())
         if credentials:
-            user, _, password = (unquote(part) for part in credentials.partition(":"))
-            token = base64.b64encode(f"{user}:{password}".encode()).decode()
-            self._headers["Authorization"] = f"Basic {token}"
+            self._headers["Authorization"] = f"Basic {basic(credentials)}"
         self._clock = clock
         self._transport = Transport(self._base)
 

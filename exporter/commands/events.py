@@ -1,13 +1,12 @@
 """`events`: the current events, from the running exporter or from IMDS, once or repeatedly."""
 
-import base64
 import contextlib
 import ssl
 import threading
 from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Literal, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import click
 import h11
@@ -19,7 +18,7 @@ from rich.text import Text
 from exporter.clock import Clock
 from exporter.commands import terminal
 from exporter.config import Config
-from exporter.errors import ExporterError, ImdsError
+from exporter.errors import ExporterError, ImdsError, basic
 from exporter.imds.client import ImdsClient, asked_again, client_of
 from exporter.model.documents import decode_document
 from exporter.model.views import EventView, listed_view, urgency
@@ -50,10 +49,9 @@ class RunningExporter:
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
-        given, _, host = parts.netloc.rpartition("@")
+        credentials, _, host = parts.netloc.rpartition("@")
         self.url = parts._replace(netloc=host).geturl()
-        credentials = base64.b64encode(unquote(given).encode()).decode()
-        self._headers = {"Authorization": f"Basic {credentials}"} if given else {}
+        self._headers = {"Authorization": f"Basic {basic(credentials)}"} if credentials else {}
 
     def events(self) -> api.Events:
         return self._ask("/api/v1/events", api.Events)
