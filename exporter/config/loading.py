@@ -126,8 +126,8 @@ def convert(file: YamlFile, kind: type[T]) -> T:
 def convert_sound(file: YamlFile, kind: type[T], mistakes: Mistakes) -> T:
     """Return the valid part of the file's data as a msgspec type; add errors to ``mistakes``.
 
-    A faulty key is left out. What requires it, and a list or a mapping with something faulty in it, is faulty
-    as well. A key without a value is ignored, such as a section whose keys are all commented out.
+    A faulty key is left out, or empty if it is required. A list or a mapping of values with a faulty one is
+    faulty as well. A key without a value is ignored, such as a section whose keys are all commented out.
 
     Raises:
         ConfigurationError: no part is valid, or there are too many mistakes.
@@ -194,11 +194,13 @@ class _Converter:
                 found = self.convert(value, field.type, place)
                 if found is not _FAULTY:
                     values[field.name] = found
-        required = [key for key, field in fields.items() if field.required and field.name not in values]
-        for key in required:
-            if data.get(key) is None:
-                self.add(keys, f"{key} is missing; add it")
-        return _FAULTY if required else kind(**values)
+        for key, field in fields.items():
+            if field.required and field.name not in values:
+                if data.get(key) is None:
+                    self.add((*keys, key), "is missing; add it")
+                # A stand-in, as text or as a list, for the checks of the other keys.
+                values[field.name] = ""
+        return kind(**values)
 
     def add(self, keys: Keys, message: str, line: int = 0) -> None:
         self._file.faulty.add(keys)

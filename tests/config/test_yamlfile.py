@@ -40,7 +40,7 @@ def convert(text: str) -> Whole:
         ("count: 1.5", "some.yml:1: count: must be a whole number, but is a number"),
         ("sure: 'true'", "some.yml:1: sure: is in quotes; remove them"),
         ("parts:\n- {name: a}\n-", "some.yml:3: parts[1]: must be a mapping, but is nothing"),
-        ("parts:\n  - {name: , wait: 1s}", "some.yml:2: parts[0]: name is missing; add it"),
+        ("parts:\n  - {name: , wait: 1s}", "some.yml:2: parts[0].name: is missing; add it"),
         ("parts: {}", "some.yml:1: parts: must be a list, but is a mapping"),
         ("- count", "some.yml:1: must be a mapping, but is a list"),
         ("\n\nconut: 1", "some.yml:3: conut: unknown key; did you mean count?"),
