@@ -20,7 +20,7 @@ import msgspec
 
 from exporter import __version__, config
 from exporter.clock import Clock
-from exporter.config import API_VERSIONS, AUTO, DISCOVER
+from exporter.config import API_VERSIONS, AUTO, DISCOVER, PROGRAM
 from exporter.errors import ImdsError, PollOutcome, cause, one_line
 from exporter.imds.refusals import EVENTS_PATH, INSTANCE_PATH, remedy
 from exporter.model.vm import VirtualMachine, decode_instance
@@ -56,7 +56,7 @@ _HEADERS = {
     "Metadata": "true",
     "Accept": "application/json",
     "Accept-Encoding": "identity",
-    "User-Agent": f"azure-scheduled-events-exporter/{__version__}",
+    "User-Agent": f"{PROGRAM}/{__version__}",
 }
 
 

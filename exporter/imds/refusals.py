@@ -7,11 +7,11 @@ source of its Guest Proxy Agent (403, 421 and those from 500 on).
 import os
 import sys
 from functools import cache
+from http import HTTPStatus
 
 EVENTS_PATH = "/metadata/scheduledevents"
 INSTANCE_PATH = "/metadata/instance"
 
-FORBIDDEN = 403
 _SOMETHING_ELSE = "something else answers, such as a proxy or a sign-in page: correct imds.endpoint"
 _AGENT = "the Guest Proxy Agent of Azure's Metadata Security Protocol"
 _AGENT_LOG = "look at its log, ProxyAgent.Connection.log"
@@ -28,7 +28,7 @@ _FAILING = f"IMDS fails for now, or {_AGENT} does; if it lasts, {_AGENT_LOG}"
 
 def remedy(status: int) -> str:
     """Return the likely cause of a status and what to do about it; "" if the answer itself has to tell."""
-    if status == FORBIDDEN:
+    if status == HTTPStatus.FORBIDDEN:
         return (
             "the Metadata Security Protocol refuses what its allowlist (InVMAccessControlProfile) does not "
             f"name: allow {EVENTS_PATH} and {INSTANCE_PATH} to {_identity()}"

@@ -10,6 +10,7 @@ import math
 import platform
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from http import HTTPStatus
 
 from msgspec.structs import replace
 
@@ -22,7 +23,6 @@ from exporter.errors import ImdsError, PollOutcome
 from exporter.health import DegradedReason, Health
 from exporter.hooks.runner import HookRunner
 from exporter.imds.client import ImdsClient
-from exporter.imds.refusals import FORBIDDEN
 from exporter.kubernetes.loop import NodeLoop
 from exporter.metrics import Metrics
 from exporter.model.advance import WATCHED, advance, next_imminent, pass_time
@@ -478,7 +478,7 @@ class Watch:
             return
         self._show_vm()
         error = self._facts.error
-        if error is not None and error.status == FORBIDDEN:
+        if error is not None and error.status == HTTPStatus.FORBIDDEN:
             self._health.report(DegradedReason.IMDS_FORBIDDEN, str(error))
         else:
             self._health.clear(DegradedReason.IMDS_FORBIDDEN)
