@@ -356,15 +356,13 @@ def asked_again(request: Callable[[], T], clock: Clock) -> T:
 
 
 def endpoint_of(configured: str) -> str:
-    """Return the configured endpoint; if that is ``discover``, discover it and log its source."""
+    """Return the configured endpoint; if that is ``discover``, discover it."""
     if configured != DISCOVER:
         return configured
     # Imported on first use: few VMs need it.
     from exporter.imds.discovery import discover_endpoint
 
-    found = discover_endpoint()
-    log.info("endpoint discovered", extra={"endpoint": found.endpoint, "source": found.source})
-    return found.endpoint
+    return discover_endpoint()
 
 
 def client_of(

@@ -18,8 +18,6 @@ from collections.abc import Iterator, Sequence
 from ipaddress import IPv4Address
 from pathlib import Path
 
-import msgspec
-
 from exporter.config import IMDS_ADDRESS
 
 log = logging.getLogger(__name__)
@@ -48,24 +46,21 @@ _HEX_DIGITS = re.compile(rb"(?:0x)?([0-9a-f]{8})", re.IGNORECASE)
 _ESCAPE = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
 
 
-class Discovery(msgspec.Struct, frozen=True):
-    """The address of IMDS, a URL without path, and a sentence on how it was found."""
-
-    endpoint: str
-    source: str
-
-
-def discover_endpoint(paths: Sequence[Path] = LEASE_FOLDERS) -> Discovery:
+def discover_endpoint(paths: Sequence[Path] = LEASE_FOLDERS) -> str:
     """Return the address from the newest lease file in ``paths`` (folders) that has one; else the static one.
 
-    Missing, unreadable or malformed files are skipped, the latter two with a warning; nothing is raised.
+    It is a URL without path, and logged with its source. Missing, unreadable or malformed files are skipped,
+    the latter two with a warning; nothing is raised.
     """
+    searched = ", ".join(map(str, paths))
+    endpoint, source = IMDS_ADDRESS, f"no DHCP option 245 in {searched}: the static address is used"
     for path in _lease_files(paths):
         address = _address_in(path)
         if address is not None:
-            return Discovery(f"http://{address}", f"DHCP option 245 in {path} says {address}")
-    searched = ", ".join(map(str, paths))
-    return Discovery(IMDS_ADDRESS, f"no DHCP option 245 in {searched}: the static address is used")
+            endpoint, source = f"http://{address}", f"DHCP option 245 in {path} says {address}"
+            break
+    log.info("endpoint discovered", extra={"endpoint": endpoint, "source": source})
+    return endpoint
 
 
 def _lease_files(folders: Sequence[Path]) -> list[Path]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from exporter.config import Imds
 from exporter.imds import discovery
 from exporter.imds.client import client_of
-from exporter.imds.discovery import Discovery, discover_endpoint
+from exporter.imds.discovery import discover_endpoint
 from tests.clocks import HandClock
 
 DHCLIENT = 'lease {{\n  interface "eth0";\n  option unknown-245 {};\n  option routers 10.0.0.1;\n}}\n'
@@ -47,13 +47,19 @@ def write(path: Path, text: str, *, age: float = 0.0) -> Path:
         (NETWORKD, " A83F8110 ", WIRE_SERVER),
     ],
 )
-def test_forms_of_the_option(tmp_path: Path, form: str, value: str, endpoint: str) -> None:
-    """Every form in which a DHCP client writes the option gives the address; a comment gives none."""
+def test_forms_of_the_option(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, form: str, value: str, endpoint: str
+) -> None:
+    """Every form in which a DHCP client writes the option gives the address, which is logged."""
     path = write(tmp_path / "leases" / "2", form.format(value))
-    found = discover_endpoint([tmp_path / "leases"])
-    assert found.endpoint == endpoint
-    if endpoint != STATIC:
-        assert found.source == f"DHCP option 245 in {path} says {endpoint.removeprefix('http://')}"
+    caplog.set_level(logging.INFO)
+    assert discover_endpoint([tmp_path / "leases"]) == endpoint
+    source = f"DHCP option 245 in {path} says {endpoint.removeprefix('http://')}"
+    if endpoint == STATIC:
+        source = f"no DHCP option 245 in {tmp_path / 'leases'}: the static address is used"
+    (record,) = caplog.records
+    facts = vars(record)
+    assert (record.message, facts["endpoint"], facts["source"]) == ("endpoint discovered", endpoint, source)
 
 
 @pytest.mark.parametrize(
@@ -66,10 +72,10 @@ def test_forms_of_the_option(tmp_path: Path, form: str, value: str, endpoint: st
 def test_malformed_value(tmp_path: Path, value: str, caplog: pytest.LogCaptureFixture) -> None:
     """A value that is not a server's address is passed over, for an older lease or the static address."""
     path = write(tmp_path / "leases" / "2", NETWORKD.format(value))
-    assert discover_endpoint([tmp_path / "leases"]).endpoint == STATIC
+    assert discover_endpoint([tmp_path / "leases"]) == STATIC
     assert [str(path)] == [record.__dict__["path"] for record in caplog.records]
     write(path, NETWORKD.format("0a000001") + NETWORKD.format(value))
-    assert discover_endpoint([tmp_path / "leases"]).endpoint == "http://10.0.0.1"
+    assert discover_endpoint([tmp_path / "leases"]) == "http://10.0.0.1"
 
 
 def test_the_newest_lease_counts(tmp_path: Path) -> None:
@@ -84,7 +90,7 @@ def test_the_newest_lease_counts(tmp_path: Path) -> None:
     write(tmp_path / "leases" / "2", "".join(leases), age=30)
     write(tmp_path / "a" / "none.lease", "lease {\n}\n")
     folders = [tmp_path / name for name in ("missing", "a", "leases")]
-    assert discover_endpoint(folders).endpoint == "http://10.0.0.3"
+    assert discover_endpoint(folders) == "http://10.0.0.3"
 
 
 def test_nothing_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -92,9 +98,7 @@ def test_nothing_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None
     write(tmp_path / "secret_key", DHCLIENT.format("0a:00:00:01"))
     (tmp_path / "folder.leases").mkdir()
     os.mkfifo(tmp_path / "pipe.leases")
-    found = discover_endpoint([tmp_path, tmp_path / "missing"])
-    assert found.endpoint == STATIC
-    assert found.source == f"no DHCP option 245 in {tmp_path}, {tmp_path}/missing: the static address is used"
+    assert discover_endpoint([tmp_path, tmp_path / "missing"]) == STATIC
     assert not caplog.records
 
 
@@ -120,23 +124,17 @@ def test_unreadable(
     # Not by chmod: tests may run as root, whom no permission bars.
     monkeypatch.setattr(Path, "open", refuse)
     monkeypatch.setattr(Path, "stat", hide)
-    assert discover_endpoint([barred, tmp_path]).endpoint == "http://10.0.0.1"
+    assert discover_endpoint([barred, tmp_path]) == "http://10.0.0.1"
     facts = [(record.__dict__["path"], record.__dict__["problem"]) for record in caplog.records]
     denied = "Permission denied"
     assert facts == [(str(barred), "Not a directory"), (str(hidden), denied), (str(barred), denied)]
 
 
-def test_leases_are_read_only_where_it_is_configured(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The log has the address that was found, and how."""
-    caplog.set_level(logging.INFO)
-    monkeypatch.setattr(discovery, "discover_endpoint", lambda: Discovery("http://10.0.0.1", "a lease"))
+def test_leases_are_read_only_where_it_is_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A configured address is used as it is."""
+    monkeypatch.setattr(discovery, "discover_endpoint", lambda: "http://10.0.0.1")
     endpoints = [client_of(Imds(endpoint=one), HandClock()).endpoint for one in ("http://a", "discover")]
     assert endpoints == ["http://a", "http://10.0.0.1"]
-    (record,) = caplog.records
-    found = (record.message, record.__dict__["endpoint"], record.__dict__["source"])
-    assert found == ("endpoint discovered", "http://10.0.0.1", "a lease")
 
 
 @given(st.binary(max_size=40), st.sampled_from([b"OPTION_245=", b"option unknown-245 ", b""]))
@@ -145,4 +143,4 @@ def test_any_bytes(tmp_path_factory: pytest.TempPathFactory, junk: bytes, prefix
     folder = tmp_path_factory.getbasetemp() / "junk"
     folder.mkdir(exist_ok=True)
     (folder / "junk.lease").write_bytes(prefix + junk + b";\n")
-    assert discover_endpoint([folder]).endpoint.startswith("http://")
+    assert discover_endpoint([folder]).startswith("http://")
