@@ -249,7 +249,7 @@ def _fault_of_value(value: str, before: str, after: str) -> str:
     """
     if not before.strip():
         return ""
-    if any(not letter.isprintable() for letter in value):
+    if not value.isprintable():
         return _CONTROL
     if any(letter in value for letter in _QUOTES if letter != "'"):
         return "contains quotation marks or angle brackets; remove them, or write them in percent-encoding"

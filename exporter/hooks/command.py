@@ -308,7 +308,7 @@ def _why_not_run(file: Path, error: OSError) -> str:
         return f"{file} is not executable by this user"
     if error.errno == errno.ENOEXEC:
         return f"{file} is not a program for this system, nor a script with a first line like #!/bin/sh"
-    return _in_words(error, str(file))
+    return f"{file}: {error.strerror or error}"
 
 
 def _interpreter(script: Path) -> str:
@@ -320,7 +320,3 @@ def _interpreter(script: Path) -> str:
             # With the line ends of Windows, the carriage return is a part of the name.
             return name.replace("\r", "\\r")
     return ""
-
-
-def _in_words(error: OSError, program: str) -> str:
-    return f"{program}: {error.strerror or error}"

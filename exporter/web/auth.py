@@ -57,9 +57,10 @@ class Guard:
         right = await self._passwords.check(settings.users, *given)
         if right is None:
             return _TOO_MANY
-        if not right:
-            self._count_failed(request.client)
-        return None if right else _UNAUTHORIZED
+        if right:
+            return None
+        self._count_failed(request.client)
+        return _UNAUTHORIZED
 
     def _count_failed(self, client: str) -> None:
         """Count a failed login; log the first at once, then at most one line a minute."""

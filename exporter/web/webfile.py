@@ -151,7 +151,7 @@ def _check_header(file: YamlFile, keys: Keys, name: str, value: str) -> None:
         raise file.error(keys, f"this header cannot be configured; these can: {', '.join(_HEADERS)}")
     if _HEADERS[name] and value not in ("", *_HEADERS[name]):
         raise file.error(keys, f"must be {' or '.join(_HEADERS[name])}")
-    if not value.isascii() or not all(letter.isprintable() for letter in value):
+    if not (value.isascii() and value.isprintable()):
         raise file.error(keys, "must be one line of printable ASCII, as HTTP headers are")
 
 
