@@ -2,20 +2,19 @@
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from exporter.config import Config, Target
 from exporter.config.kubernetes import DRAIN
 from exporter.config.match import Match, Scope, Window
-from exporter.config.yamlfile import Keys, dotted
+from exporter.config.yamlfile import Keys, YamlFile, dotted
 from exporter.errors import did_you_mean
 from exporter.model.events import EVENT_TYPES, REBALANCE, SCHEDULED
 from exporter.model.vm import tag_label
 
 Mistake = tuple[Keys, str]
-_IsSound = Callable[..., bool]
 
 _KNOWN_TYPES = (*EVENT_TYPES, REBALANCE)
 
@@ -31,23 +30,23 @@ _NO_VARIABLE = "has a ${...}, which is replaced in addresses and headers of targ
 _NO_DRAIN = f"{DRAIN} never succeeds; set kubernetes.drain.enabled to true and mode to drain"
 
 
-def findings(config: Config, is_sound: _IsSound) -> Iterator[Mistake]:
+def findings(config: Config, file: YamlFile) -> Iterator[Mistake]:
     """Return the place and the fault, with its remedy, of each mistake.
 
-    ``is_sound`` is that of `YamlFile`: nothing is found where values are left out of the configuration, and
+    Nothing is found at faulty places of the ``file``, where values are left out of the configuration, and
     what a check reads elsewhere must be sound.
     """
     found: list[Iterable[Mistake]] = [
         ((keys, _NO_VARIABLE) for keys in _unexpanded(config, ())),
         *(_match(keys, match) for keys, match in _matches(config)),
         _tags(config),
-        _notifications(config, is_sound),
-        _approval(config, is_sound),
+        _notifications(config, file),
+        _approval(config, file),
         _hooks(config),
         _alertmanager(config),
     ]
     for keys, fault in itertools.chain.from_iterable(found):
-        if is_sound(*keys):
+        if file.is_sound(*keys):
             yield keys, fault
 
 
@@ -86,15 +85,15 @@ def _tags(config: Config) -> Iterator[Mistake]:
             yield (*here, index), f"becomes the same label as {dotted((*here, first))}; keep one"
 
 
-def _notifications(config: Config, is_sound: _IsSound) -> Iterator[Mistake]:
+def _notifications(config: Config, file: YamlFile) -> Iterator[Mistake]:
     settings, here = config.notifications, ("notifications",)
     known = [target.name for target in settings.targets]
-    has_targets = is_sound(*here, "targets")
+    has_targets = file.is_sound(*here, "targets")
     yield from _unique((*here, "targets"), known)
     for index, target in enumerate(settings.targets):
         place: Keys = (*here, "targets", index)
-        if is_sound(*place):
-            defines_tags = bool(settings.apprise_config) or not is_sound(*here, "apprise_config")
+        if file.is_sound(*place):
+            defines_tags = bool(settings.apprise_config) or not file.is_sound(*here, "apprise_config")
             yield from _target(place, target, defines_tags=defines_tags)
     for index, route in enumerate(settings.routes):
         place = (*here, "routes", index, "targets")
@@ -142,14 +141,14 @@ def _headers(place: Keys, headers: Mapping[str, str]) -> Iterator[Mistake]:
             yield (*place, "headers", name), "has a character that is not allowed in a header; remove it"
 
 
-def _approval(config: Config, is_sound: _IsSound) -> Iterator[Mistake]:
+def _approval(config: Config, file: YamlFile) -> Iterator[Mistake]:
     here: Keys = ("approval",)
     if config.approval.max_per_hour < 1:
         yield (*here, "max_per_hour"), "must be at least 1; to approve nothing, set approval.mode to off"
     yield from _unique((*here, "rules"), [rule.name for rule in config.approval.rules])
     for index, rule in enumerate(config.approval.rules):
         yield from _never_applies((*here, "rules", index, "match"), rule.match)
-    if is_sound("hooks") and is_sound("kubernetes"):
+    if file.is_sound("hooks") and file.is_sound("kubernetes"):
         yield from _required_hooks(config)
 
 

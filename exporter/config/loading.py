@@ -110,7 +110,7 @@ def _checked(file: YamlFile, mistakes: Mistakes) -> Config:
         # In YAML 1.1 off and on are booleans.
         approval["mode"] = (Mode.ON if approval["mode"] else Mode.OFF).value
     config = convert_sound(file, Config, mistakes)
-    for keys, fault in findings(config, file.is_sound):
+    for keys, fault in findings(config, file):
         mistakes.problems += file.error(keys, fault).problems
     return config
 
