@@ -94,8 +94,9 @@ class NodeLoop:
         self._drain.wake()
 
     def step(self) -> float | None:
-        keepers = (self._parts.keeper, *self._parts.leavers)
-        return min((one.step() for one in keepers if one is not None and not one.is_done), default=None)
+        keeper, _, leavers = self._parts
+        keepers = [one for one in (keeper, *leavers) if one is not None and not one.is_done]
+        return min((one.step() for one in keepers), default=None)
 
     def _step_drain(self) -> float | None:
         drainer = self._parts.drainer
