@@ -12,7 +12,7 @@ from exporter.config.checks import Mistake
 from exporter.config.kubernetes import DRAIN
 from exporter.config.match import STATUSES_AT, Match, Scope
 from exporter.config.yamlfile import Keys, dotted
-from exporter.model.events import EVENT_STATUSES, EVENT_TYPES, SCHEDULED, STARTED
+from exporter.model.events import EVENT_STATUSES, EVENT_TYPES, SCHEDULED, STARTED, normal_word
 from exporter.model.lifecycle import ENDINGS, Transition
 
 # Transitions of an event that has not been approved yet.
@@ -232,9 +232,11 @@ def _required(place: Keys, rule: Rule, config: Config) -> Iterator[Mistake]:
 
 def _spared(drain: Match, rule: Match) -> list[str]:
     """Return the event types that a rule matches and the drain does not."""
-    drained = {kind.strip().lower() for kind in drain.event_types or ()}
+    if drain.event_types is None:
+        return []
+    drained = set(map(normal_word, drain.event_types))
     kinds = rule.event_types if rule.event_types is not None else EVENT_TYPES
-    return [kind for kind in kinds if drained and kind.strip().lower() not in drained]
+    return [kind for kind in kinds if normal_word(kind) not in drained]
 
 
 def _apart(hook: Match, rule: Match) -> str:

@@ -1,7 +1,7 @@
 """`match`: conditions on events, for routes, rules, hooks and in-service."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from datetime import datetime, timedelta, tzinfo
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -173,8 +173,8 @@ def notice(event: ScheduledEvent, now: datetime) -> float | None:
     return max((event.not_before - now).total_seconds(), 0.0) if event.not_before else 0.0
 
 
-def _among(value: str | None, wanted: Iterable[str] | None) -> bool:
-    return wanted is None or value in tuple(wanted)
+def _among(value: str | None, wanted: Container[str] | None) -> bool:
+    return wanted is None or value in wanted
 
 
 def _is_word(value: str, wanted: Iterable[str] | None) -> bool:

@@ -32,8 +32,7 @@ def transition_record(occurrence: Occurrence, vm: str, *, sampled: bool) -> LogR
         attributes[PREFIX + "outcome"] = transition.value
     if occurrence.detail:
         attributes[PREFIX + "detail"] = occurrence.detail
-    begun = life.ended is not None if transition is Transition.HOOK_FAILED else False
-    begun = begun or life.has(Transition.STARTED)
+    begun = life.ended is not None or life.has(Transition.STARTED)
     return LogRecord(
         name=PREFIX + transition.value,
         end=occurrence.at,
