@@ -123,7 +123,6 @@
       ["Polls", state.polls],
       ["Last poll", state.last_poll ? clock(state.last_poll) : "never"],
     ];
-    if (state.overridden) facts.push(["Document", "overridden"]);
     const list = find("facts");
     if (list.children.length !== facts.length) {
       list.replaceChildren(...facts.map(([name]) => make("div", "", make("dt", "", name), make("dd"))));

@@ -171,7 +171,6 @@ def _state(simulator: Simulator) -> dict[str, object]:
         "last_poll": picture.last_poll,
         "approvals": picture.approvals[-_APPROVALS_SHOWN:],
         "fault": picture.fault,
-        "overridden": picture.overridden,
     }
 
 

@@ -72,7 +72,6 @@ class SimulationState(msgspec.Struct, frozen=True):
     last_poll: datetime | None
     approvals: tuple[Accepted, ...]
     fault: Fault | None
-    overridden: bool
 
 
 class Simulator:
@@ -271,7 +270,6 @@ class Simulator:
                 last_poll=self.wall(self._last_poll) if self._polls else None,
                 approvals=tuple(self._approvals),
                 fault=self._fault,
-                overridden=self._override is not None,
             )
 
     @property
