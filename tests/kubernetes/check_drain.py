@@ -4,11 +4,10 @@ Not among the tests that pytest finds by itself: Go builds what it needs. ``make
 """
 
 import contextlib
+import copy
 import itertools
 import json
 import shutil
-import socket
-import socketserver
 import subprocess
 import threading
 import time
@@ -22,7 +21,7 @@ from typing import Any
 import pytest
 
 from scripts.renderings import CHART
-from tests.end_to_end.program import eventually, free_port, get, resident
+from tests.end_to_end.program import eventually, resident
 from tests.end_to_end.vm import EVENT, Vm, event, one_vm
 from tests.kubernetes.cluster import Cluster, cluster
 from tests.kubernetes.test_selector import INVALID, VALID
@@ -57,62 +56,11 @@ class Kubelet(threading.Thread):
                         self._cluster.ask("DELETE", f"{PODS}/{meta['name']}", options)
 
 
-class Proxy:
-    """A way to the API server that can be closed (``refuse``) or lead nowhere (``hang``)."""
-
-    def __init__(self, target: int) -> None:
-        self.port = free_port()
-        self.hangs = False
-        self._target = target
-        self._server: socketserver.ThreadingTCPServer | None = None
-        self._open: set[socket.socket] = set()
-
-    def open(self) -> None:
-        proxy = self
-
-        class Handler(socketserver.BaseRequestHandler):
-            def handle(self) -> None:
-                proxy._open.add(self.request)
-                with (
-                    contextlib.suppress(OSError),
-                    socket.create_connection(("127.0.0.1", proxy._target)) as far,
-                ):
-                    back = threading.Thread(target=_copy, args=(proxy, far, self.request), daemon=True)
-                    back.start()
-                    _copy(proxy, self.request, far)
-
-        socketserver.ThreadingTCPServer.allow_reuse_address = True
-        server = socketserver.ThreadingTCPServer(("127.0.0.1", self.port), Handler)
-        server.daemon_threads = True
-        self._server = server
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-
-    def refuse(self) -> None:
-        """Refuse connections, and end those that there are."""
-        if self._server is not None:
-            while self._open:
-                with contextlib.suppress(OSError):
-                    self._open.pop().shutdown(socket.SHUT_RDWR)
-            self._server.shutdown()
-            self._server.server_close()
-            self._server = None
-
-
-def _copy(proxy: Proxy, source: socket.socket, target: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while data := source.recv(65536):
-            while proxy.hangs:
-                time.sleep(0.05)
-            target.sendall(data)
-        target.shutdown(socket.SHUT_WR)
-
-
 class Rig:
     def __init__(self, cluster: Cluster, vm: Vm, node: str) -> None:
         self.cluster = cluster
         self.vm = vm
         self.name = node
-        self.proxy = Proxy(cluster.port)
         labels = {"kubernetes.io/hostname": node}
         cluster.create("/api/v1/nodes", "Node", {"metadata": {"name": node, "labels": labels}})
         self.pod("exporter", account=ACCOUNT, ownerReferences=[owner("DaemonSet")])
@@ -134,14 +82,9 @@ class Rig:
 
     @contextlib.contextmanager
     def running(self) -> Iterator["subprocess.Popen[bytes]"]:
-        self.proxy.open()
-        reach = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(self.proxy.port)}
-        try:
-            with self.vm.running(**reach) as process:
-                yield process
-        finally:
-            self.proxy.hangs = False
-            self.proxy.refuse()
+        port = str(self.cluster.port)
+        with self.vm.running(KUBERNETES_SERVICE_HOST="127.0.0.1", KUBERNETES_SERVICE_PORT=port) as process:
+            yield process
 
     def announce(self, seconds: float, **fields: Any) -> datetime:
         """Announce an event so far ahead; return NotBefore, which has whole seconds."""
@@ -335,25 +278,6 @@ def test_an_event_from_beginning_to_end(rig: Rig) -> None:
     assert not rig.vm.log("degraded")
 
 
-def test_a_server_that_refuses_and_then_hangs(rig: Rig) -> None:
-    """It cannot be reached for 25 s at the announcement, and hangs for 10 s; the Node is drained in time."""
-    rig.controlled("web")
-    with rig.running():
-        eventually(lambda: rig.condition("MaintenancePlanned")["status"] == "False")
-        rig.proxy.refuse()
-        not_before = rig.announce(60)
-        time.sleep(25)
-        eventually(lambda: "kubernetes_failing: get nodes: " in get(f"{rig.vm.url}/api/v1/status"), within=6)
-        rig.proxy.hangs = True
-        rig.proxy.open()
-        time.sleep(10)
-        rig.proxy.hangs = False
-        eventually(lambda: "web" not in rig.pods, within=15)
-        assert datetime.now(UTC) < not_before
-        rig.drained()
-        eventually(lambda: "kubernetes_failing" not in get(f"{rig.vm.url}/api/v1/status"), within=10)
-
-
 def test_what_is_left_at_not_before(rig: Rig) -> None:
     """With a budget that never lets go and a stuck finalizer the rest is evicted, and the drain fails."""
     rig.configure({"name": "drained", "action": "approve", "require_hooks": [DRAIN]})
@@ -382,19 +306,6 @@ def test_what_is_left_at_not_before(rig: Rig) -> None:
         assert max(asked) < not_before
         assert not rig.vm.log("approved")
     rig.cluster.ask("PATCH", f"{PODS}/stuck-{rig.name}", {"metadata": {"finalizers": None}})
-
-
-def test_pods_without_a_controller_that_stay(rig: Rig) -> None:
-    """Without force they are named, and all others are evicted."""
-    rig.configure(force=False)
-    rig.pod("bare")
-    rig.controlled("web")
-    with rig.running():
-        rig.announce(30)
-        rig.drained()
-        assert rig.pods == {"exporter", "mirror", "bare"}
-        (named,) = rig.vm.log("pods without a controller are not evicted")
-        assert named["pods"] == f"monitoring/bare-{rig.name}"
 
 
 def test_a_preemption_of_two_hundred_pods(rig: Rig) -> None:
@@ -463,9 +374,8 @@ def test_two_exporters_at_once(rig: Rig, tmp_path_factory: pytest.TempPathFactor
     for number in range(20):
         rig.controlled(f"web-{number}")
     with one_vm(tmp_path_factory.mktemp("second")) as second:
-        twin = object.__new__(Rig)
-        twin.__dict__.update(rig.__dict__ | {"vm": second})
-        twin.proxy = type(rig.proxy)(rig.cluster.port)
+        twin = copy.copy(rig)
+        twin.vm = second
         twin.configure()
         with rig.running(), twin.running():
             rig.announce(40)
@@ -479,53 +389,6 @@ def test_two_exporters_at_once(rig: Rig, tmp_path_factory: pytest.TempPathFactor
     told = rig.cluster.get(f"/api/v1/namespaces/{NAMESPACE}/events")["items"]
     evicted = [one for one in told if one["source"]["host"] == rig.name]
     assert len(evicted) == 20
-
-
-def test_what_is_forbidden(rig: Rig) -> None:
-    """Each verb and resource that an account may not use is named as a problem; the rest is done."""
-    role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/events-azure-scheduled-events-exporter"
-    rules = rig.cluster.get(role)["rules"]
-    rig.cluster.ask("PATCH", role, {"rules": rules[:1]})
-    rig.controlled("web")
-    with rig.running():
-        not_before = rig.announce(15)
-        eventually(lambda: rig.is_cordoned)
-
-        def problems() -> str:
-            return get(f"{rig.vm.url}/api/v1/status")
-
-        for call in ("patch nodes/status", "list pods"):
-            problem = f"kubernetes_failing: {call}: status 403: forbidden"
-            eventually(partial(lambda problem: problem in problems(), problem))
-        rig.until(not_before)
-        rig.drained("failed", within=5)
-        rig.cluster.ask("PATCH", role, {"rules": rules})
-        rig.vm.tell()
-        eventually(lambda: not rig.is_cordoned)
-        eventually(lambda: "kubernetes_failing" not in problems(), within=10)
-
-
-def test_a_dry_run(rig: Rig) -> None:
-    """It logs and counts what it would do, and changes nothing but conditions and annotations."""
-    rig.configure(mode="dry_run")
-    rig.controlled("web")
-    with rig.running():
-        rig.announce(60)
-        eventually(lambda: 'pod_evictions_total{outcome="dry_run"} 1.0' in get(f"{rig.vm.url}/metrics"))
-        assert rig.vm.log("dry run: node would be changed")
-        assert (rig.is_cordoned, rig.evictions(), "web" in rig.pods) == (False, [], True)
-
-
-def test_selected_pods(rig: Rig) -> None:
-    """Only those are evicted, and then the drain has succeeded."""
-    rig.configure(pod_selector="tier in (front, back),!keep", match={"event_types": ["Freeze"]})
-    rig.controlled("front", labels={"tier": "front"})
-    rig.controlled("kept", labels={"tier": "front", "keep": ""})
-    rig.controlled("other", labels={"tier": "other"})
-    with rig.running():
-        rig.announce(60, EventType="Freeze")
-        rig.drained()
-        assert rig.pods == {"exporter", "mirror", "kept", "other"}
 
 
 def test_selectors(kubernetes: Cluster) -> None:
