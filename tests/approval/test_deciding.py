@@ -12,7 +12,7 @@ from exporter.config.match import Match, Window
 from exporter.model.events import ScheduledEvent
 from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Life
-from tests.builders import FREEZE_ID, scheduled, started
+from tests.builders import FREEZE_ID, scheduled
 from tests.clocks import NOW
 
 VM = "WestNO_0"
@@ -58,13 +58,6 @@ def outcome(  # each with a default
 def test_what_is_held(event: ScheduledEvent, instance: str | None, reason: str) -> None:
     """In doubt, or without a matching rule, the event is held, with a reason."""
     assert outcome(event, instance=instance) == Decision(ApprovalState.HOLD, "", reason)
-
-
-@pytest.mark.parametrize("event", [started(), scheduled(event_status="Paused")])
-def test_what_is_not_scheduled_is_no_question(event: ScheduledEvent) -> None:
-    """An event that has started, or has an unknown status, cannot be approved."""
-    assert outcome(event) == Decision()
-    assert outcome(event).view.state is None
 
 
 def test_the_first_rule_that_matches_decides() -> None:
@@ -120,41 +113,6 @@ def test_required_hooks(hooks: dict[str, HookOutcome | None], state: ApprovalSta
     rule = msgspec.structs.replace(FREEZES, require_hooks=("drain",))
     given = settings(rule, max_per_hour=1)
     assert outcome(given=given, facts=ApprovalInputs(hooks=hooks)) == Decision(state, "freezes", reason)
-
-
-def test_an_answer_that_was_lost() -> None:
-    """What started after a request without an answer may be its doing; that is shown, and not claimed."""
-    facts = ApprovalInputs(asked_by="freezes")
-    assert outcome(facts=facts).state is ApprovalState.DUE
-    assert outcome(started(), facts=facts) == Decision(
-        ApprovalState.FAILED, "freezes", "sent, but whether Azure took it is not known"
-    )
-
-
-def test_the_documented_sample_policy() -> None:
-    """Approve what a user asked for, and freezes of 0 <= duration < 9 s; leave the rest to the operator."""
-    given = settings(
-        Rule("user", "approve", Match(event_sources=("User",))),
-        Rule("short", "approve", Match(event_types=("Freeze",), max_duration=8.999)),
-    )
-    for source, event_type, duration, due in (
-        ("User", "Redeploy", None, True),
-        ("Platform", "Freeze", 0, True),
-        ("Platform", "Freeze", 8, True),
-        ("Platform", "Freeze", 9, False),
-        ("Platform", "Freeze", None, False),
-        ("Platform", "Reboot", 5, False),
-    ):
-        event = scheduled(event_source=source, event_type=event_type, duration_seconds=duration)
-        assert (outcome(event, given).state is ApprovalState.DUE) is due
-
-
-@pytest.mark.parametrize("event", [scheduled(), started()])
-@pytest.mark.parametrize("mode", list(Mode))
-def test_what_was_approved_stays_so(event: ScheduledEvent, mode: Mode) -> None:
-    """Whatever the rules say now."""
-    found = outcome(event, settings(HOLD, mode=mode), facts=ApprovalInputs(approved_by="freezes"))
-    assert (found.state, found.rule) == (ApprovalState.APPROVED, "freezes")
 
 
 @given(
