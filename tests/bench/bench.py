@@ -37,6 +37,8 @@ from tests.notifications.senders import MemorySender, MemoryTarget
 
 VM = "WestNO_0"
 SUCCEEDED = CommandResult(HookOutcome.SUCCEEDED, 0, 0.0, "")
+# IMDS that does not return the name of the VM.
+NAMELESS = Fault("error", endpoint="instance")
 
 
 class MemoryReceiver:
@@ -268,3 +270,11 @@ class Bench:
         del output
         self.commands.append(command)
         return self.command_result(command)
+
+
+def start_nameless(build: Callable[..., Bench], text: str) -> Bench:
+    """Return a bench that has no state, and whose IMDS does not return the name of the VM."""
+    bench = build("imds: {poll_interval: 1h}")
+    bench.simulator.set_fault(NAMELESS)
+    bench.forget(text)
+    return bench

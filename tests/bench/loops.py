@@ -1,7 +1,9 @@
 """All loops of the program in the thread of the test, by a clock that is moved by hand."""
 
+import logging
 import math
 import threading
+from logging.handlers import BufferingHandler
 
 import pytest
 
@@ -26,13 +28,19 @@ class HandLoops:
         # When each loop that was started is due, by the monotonic clock.
         self.due: dict[Loop, float] = {}
         self.idle: set[str] = set()
-        # Exceptions that no loop expected.
-        self.errors: list[Exception] = []
+        # What loops log about exceptions that they did not expect.
+        self._failures = BufferingHandler(_MOST_TURNS)
+        patch.setattr(logging.getLogger("exporter.work"), "handlers", [self._failures])
         # Methods of this object would not get the loop.
         patch.setattr(Loop, "start", lambda loop: self._start(loop))  # noqa: PLW0108 - see above
         patch.setattr(Loop, "wake", lambda loop: self._wake(loop))  # noqa: PLW0108 - see above
-        patch.setattr(Loop, "_log", lambda _, error: self.errors.append(error))
         patch.setattr(Loop, "join", lambda loop, timeout: self._join(loop, timeout))  # noqa: PLW0108 - see above
+
+    @property
+    def errors(self) -> list[str]:
+        """The exceptions that no loop expected."""
+        found = (vars(record) for record in self._failures.buffer)
+        return [repr(one["exc_info"][1]) for one in found if one["msg"] == "background work failed"]
 
     def settle(self) -> None:
         """Call all steps that are due, until none is."""

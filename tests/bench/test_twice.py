@@ -9,6 +9,11 @@ from tests.builders import FREEZE_ID, REBOOT_ID, raw_event
 QUIET = 150.0
 IDS = (FREEZE_ID, REBOOT_ID)
 ONCALL = "notifications: {targets: [{name: oncall, url: 'json://receiver.test'}]}\n"
+ALL = f"""{ONCALL}
+approval: {{mode: 'on', rules: [{{name: all, action: approve}}]}}
+hooks: [{{name: drain, command: [drain], match: {{transitions: [scheduled]}}}}]
+tracing: {{enabled: true}}
+"""
 
 
 def events(**fields: Any) -> list[dict[str, Any]]:
@@ -18,70 +23,40 @@ def events(**fields: Any) -> list[dict[str, Any]]:
 
 
 def test_two_events(build: Build) -> None:
-    """Each is seen from its first document to its end."""
-    bench = build()
-    for number, event in enumerate(events(), 1):
-        bench.show(event)
-        assert [one["id"] for one in bench.api("current")] == [event["EventId"]]
-        bench.show(event | {"EventStatus": "Started", "NotBefore": ""}, wait=10)
-        bench.show(wait=QUIET)
-        assert bench.api("current") == []
-        assert bench.api("past")[0]["outcome"] == "completed"
-        assert bench.metric("transitions_total", transition="completed") == number
-        assert bench.metric("impact_seconds_count") == number
+    """Each is seen, told, approved, acted on and traced, from its first document to its end.
 
-
-def test_two_messages(build: Build) -> None:
-    """A message is sent for each transition, also if the target was down for the first one."""
-    bench = build(ONCALL)
-    first, second = events()
+    Target and receiver are down for the first one.
+    """
+    bench = build(ALL)
     bench.sender().answer = lambda _: Delivery(delivered=False, reason="down")
-    bench.show(first, wait=30)
-    assert bench.api("problems")
-    bench.sender().answer = lambda _: Delivery(delivered=True)
-    bench.advance(QUIET)
-    assert len(bench.sent()) == 1
-    assert bench.api("problems") == []
-    assert bench.metric("notifications_total", outcome="failed") == len(bench.sender().tried) - 1
-    bench.show(first, second, wait=QUIET)
-    counted = [f"notification{name}" for name in ("s_total", "_delay_seconds_count", "s_pending")]
-    assert [bench.metric(counted[0], outcome="delivered"), *map(bench.metric, counted[1:])] == [2, 2, 0]
-    title = "[INFO] Freeze scheduled: WestNO_0, 6 Mar 22:00 UTC (2 days)"
-    assert [one.title for one in bench.sent()] == [title] * 2
-
-
-def test_two_approvals(build: Build) -> None:
-    """Each event that a rule matches is approved, however long after the other."""
-    bench = build("approval: {mode: 'on', rules: [{name: all, action: approve}]}")
-    for number, event in enumerate(events(), 1):
-        bench.show(event, wait=5)
-        assert bench.approved == list(IDS[:number])
-        bench.show(wait=QUIET)
-    assert bench.metric("approvals_total", rule="all", outcome="approved") == 2
-    assert bench.metric("transitions_total", transition="approved") == 2
-
-
-def test_two_hooks(build: Build) -> None:
-    """Each event runs the command once."""
-    bench = build("hooks: [{name: drain, command: [drain], match: {transitions: [scheduled]}}]")
-    for number, event in enumerate(events(), 1):
-        bench.show(event)
-        bench.show(wait=QUIET)
-        assert [command.environment["EVENT_ID"] for command in bench.commands] == list(IDS[:number])
-        assert bench.metric("hooks_total", hook="drain", outcome="succeeded") == number
-
-
-def test_two_traces(build: Build) -> None:
-    """Each event ends in a root span, also if the receiver was down for the first one."""
-    bench = build("tracing: {enabled: true}")
     bench.receiver.problem = "down"
     for number, event in enumerate(events(), 1):
         bench.show(event, wait=30)
+        assert [one["id"] for one in bench.api("current")] == [event["EventId"]]
+        assert bench.approved == list(IDS[:number])
+        assert bool(bench.api("problems")) is (number == 1)
+        bench.show(event | {"EventStatus": "Started", "NotBefore": ""}, wait=10)
         bench.show(wait=30)
+        bench.sender().answer = lambda _: Delivery(delivered=True)
         bench.receiver.problem = ""
         bench.advance(QUIET)
+        assert (bench.api("current"), bench.api("past")[0]["outcome"], bench.api("problems")) == (
+            [],
+            "completed",
+            [],
+        )
+        for transition in ("scheduled", "approved", "completed"):
+            assert bench.metric("transitions_total", transition=transition) == number
+        assert bench.metric("impact_seconds_count") == number
+        assert [command.environment["EVENT_ID"] for command in bench.commands] == list(IDS[:number])
+        assert bench.metric("hooks_total", hook="drain", outcome="succeeded") == number
         roots = [span for span in bench.receiver.spans if not span.parent_id]
         assert [span.attributes["azure.scheduled_event.id"] for span in roots] == list(IDS[:number])
+        ended = [one.incident for one in bench.sent() if "completed" in one.title]
+        assert ended == [f"{event_id}/WestNO_0" for event_id in IDS[:number]]
+        assert bench.metric("notifications_pending") == 0
+    assert bench.metric("notifications_total", outcome="delivered") == len(bench.sent()) == 8
+    assert bench.metric("approvals_total", rule="all", outcome="approved") == 2
 
 
 def test_two_reloads(build: Build) -> None:

@@ -18,7 +18,7 @@ from exporter.simulator import Fault
 from exporter.simulator.documents import instance_document
 from exporter.watch.watch import Watch
 from tests.bench import Bench, Build
-from tests.bench.bench import SUCCEEDED, VM
+from tests.bench.bench import NAMELESS, SUCCEEDED, VM, start_nameless
 from tests.builders import ABSENT, FREEZE_ID, NOT_BEFORE, REBOOT_ID, raw_event
 from tests.clocks import NOW
 
@@ -26,21 +26,12 @@ STARTED = {"EventStatus": "Started", "NotBefore": ""}
 OTHERS = {"Resources": ["WestNO_7"]}
 REBOOT = {"EventType": "Reboot", "EventId": REBOOT_ID}
 HOOK = "hooks: [{name: a, command: [a]}]"
-NAMELESS = Fault("error", endpoint="instance")
 ONCALL = "notifications: {targets: [{name: oncall, url: 'json://receiver.test'}]}"
 
 
 def ran(bench: Bench) -> list[tuple[str, str]]:
     names = ("EVENT_ID", "EVENT_TRANSITION")
     return [(env[names[0]], env[names[1]]) for env in (command.environment for command in bench.commands)]
-
-
-def start_nameless(build: Build, text: str = HOOK) -> Bench:
-    """Return a bench whose IMDS does not return the name of the VM."""
-    bench: Bench = build("imds: {poll_interval: 1h}")
-    bench.simulator.set_fault(NAMELESS)
-    bench.forget(text)
-    return bench
 
 
 def test_a_life_in_metrics_and_log(build: Build, caplog: pytest.LogCaptureFixture) -> None:
@@ -262,7 +253,7 @@ def test_events_of_other_vms(build: Build, events: str, counted: int) -> None:
 
 def test_the_name_is_unknown(build: Build) -> None:
     """Every event is this VM's until IMDS tells the name, which it is asked for every 10 s."""
-    bench = start_nameless(build)
+    bench = start_nameless(build, HOOK)
     bench.show(raw_event(**OTHERS), wait=60)
     assert bench.metric("pending", target="self") == 1
     assert bench.metric("degraded", reason="instance_unknown") == 1
@@ -326,7 +317,7 @@ def test_only_the_name_that_imds_told_is_remembered(build: Build) -> None:
 
 def test_hooks_wait_for_the_name(build: Build) -> None:
     """They run for what happened last to each event of this VM that is still there."""
-    bench = start_nameless(build)
+    bench = start_nameless(build, HOOK)
     a, b, gone = (raw_event(EventId=name) for name in ("a", "b", "gone"))
     other = raw_event(EventId="other", **OTHERS)
     bench.show(a, b, gone, other)
