@@ -86,19 +86,6 @@ def test_unchanged_document_writes_nothing(fixture: StateFixture) -> None:
     assert (_files(fixture.directory), _bytes_written()) == (files, written)
 
 
-def test_reading_does_not_wait_for_the_disk(fixture: StateFixture) -> None:
-    """While a transaction is written, other threads read what was there before it."""
-    store = fixture.open()
-    store.approvals.decide([(life_of("A"), "rule")], START)
-    with store._journal.transaction():
-        # This thread holds what a writer holds while it waits for the disk.
-        assert [approval.life_key for approval in store.approvals.known()] == ["a"]
-        assert store.outbox.counts() == {}
-        assert store.outbox.first("oncall", 1) == []
-        assert store.hook_jobs.counts() == {}
-        assert store.load() == WatchState()
-
-
 def test_a_new_file(fixture: StateFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """It shrinks with its content, survives a power failure with its directory, and leaves nothing open."""
     descriptors = Path("/proc/self/fd")

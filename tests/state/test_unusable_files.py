@@ -8,7 +8,6 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
@@ -16,7 +15,7 @@ from exporter.health import DegradedReason
 from exporter.model.lifecycle import WatchState
 from exporter.state import disk
 from exporter.state.disk import APPLICATION_ID, Row
-from tests.state_support import START, StateFixture, alter, nth_step, on_disk, replay
+from tests.state_support import START, StateFixture, alter, no_room_for_files, nth_step, on_disk, replay
 
 _ASIDE = "state.db.corrupt-20261121T013000Z"
 
@@ -133,12 +132,10 @@ def test_damage_during_the_run_costs_nothing(fixture: StateFixture) -> None:
     assert fixture.open().load() == replay(4)
 
 
-def test_a_full_disk_leaves_no_empty_file(fixture: StateFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_no_empty_file(fixture: StateFixture) -> None:
     """Nor is one moved aside later: the exporter creates the file again when there is room."""
-    error = sqlite3.OperationalError("database or disk is full")
-    error.sqlite_errorcode, error.sqlite_errorname = sqlite3.SQLITE_FULL, "SQLITE_FULL"
-    with monkeypatch.context() as patch:
-        patch.setattr("exporter.state.disk.Disk._connect", Mock(side_effect=error))
+    fixture.directory.mkdir()
+    with no_room_for_files():
         store = fixture.open()
         assert not fixture.path.exists()
     fixture.clock.pass_seconds(60)
