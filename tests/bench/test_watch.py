@@ -172,13 +172,20 @@ def test_imds_asks_for_a_pause(build: Build, fault: Fault) -> None:
 
 
 def test_not_ready_without_a_document(build: Build) -> None:
-    """Readiness comes with the first valid document, and nothing takes the VM out of service before."""
+    """Readiness comes with the first valid document, and nothing takes the VM out of service before.
+
+    Both say why not; the process is healthy.
+    """
     bench = build()
     bench.show(raw_event(**REBOOT, NotBefore="Wed, 04 Mar 2026 22:01:00 GMT"))
-    assert bench.request("/-/in-service")[0] == 503
+    status, text = bench.request("/-/in-service")
+    assert (status, text.partition(": Reboot ")[0]) == (503, "Out of service")
     bench.simulator.set_fault(Fault("error"))
     bench.restart()
-    assert (bench.request("/-/ready")[0], bench.request("/-/in-service")[0]) == (503, 200)
+    status, text = bench.request("/-/ready")
+    assert (status, bench.request("/-/in-service")[0], bench.request("/-/healthy")[0]) == (503, 200, 200)
+    error = json.loads(bench.request("/api/v1/status")[1])["last_error"]
+    assert text == f"Not ready: no valid document from {bench.imds.url} yet: {error}\n"
     assert bench.metric("up") == 0
     assert bench.metric("event_first_seen_timestamp_seconds") == (NOW + timedelta(seconds=1)).timestamp()
     bench.simulator.set_fault(None)

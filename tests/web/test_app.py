@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import re
 import threading
 from collections.abc import Callable, Iterator
 
@@ -22,7 +23,7 @@ from exporter.work import Reloader
 from tests.bench import Build
 from tests.builders import FREEZE_ID, raw_event
 from tests.clocks import NOW
-from tests.web.support import Answer, Scene, application, ask, call, served, snapshot
+from tests.web.support import Answer, Scene, application, ask, call, served
 
 PATHS = ("/", "/metrics", "/api/v1/events", "/api/v1/status", "/-/healthy", "/-/ready", "/-/in-service")
 
@@ -107,18 +108,6 @@ def test_a_failing_scrape_is_500_and_logged(caplog: pytest.LogCaptureFixture) ->
     assert (answer.status, answer.text) == (500, "500 Internal Server Error; see the exporter's log\n")
     assert caplog.records[0].exc_info
     assert "division" not in answer.text
-
-
-def test_probes_say_why_not() -> None:
-    """Ready is 503 before the first document, in-service where there is a reason; healthy is 200."""
-    error = "timeout: no answer within 150s"
-    waiting = Scene(snapshot(ready=False, up=False, last_error=error), reason="Reboot in 4 min")
-    answer = ask(waiting, "/-/ready")
-    assert answer.status == 503
-    assert f"http://169.254.169.254 yet: {error}" in answer.text
-    assert ask(waiting, "/-/healthy").status == 200
-    answer = ask(waiting, "/-/in-service")
-    assert (answer.status, answer.text) == (503, "Out of service: Reboot in 4 min\n")
 
 
 @pytest.mark.parametrize("is_allowed", [False, True])
@@ -243,10 +232,13 @@ def test_a_flood_of_scrapes_costs_two_renderings() -> None:
 
 
 def test_status_tells_of_the_watch_and_of_problems(build: Build) -> None:
-    """A problem makes it degraded, with its reason."""
+    """A problem makes it degraded, with its reason, which is on the page, too."""
     bench = build()
     assert json.loads(bench.request("/api/v1/status")[1])["state"] == "ok"
     bench.app.health.report(DegradedReason.STATE_UNWRITABLE, "/x: read-only file system")
+    page = " ".join(re.sub("<.*?>", "", bench.request("/")[1]).split())
+    assert "Watching, but degraded" in page
+    assert "state unwritable: /x: read-only file system since Wed 4 Mar, 22:00:00 UTC" in page
     bench.request("/metrics")
     bench.simulator.set_fault(Fault("error"))
     bench.advance(5)

@@ -187,17 +187,6 @@ def test_the_state_of_the_watch_comes_first(fields: dict[str, object], mood: str
     assert re.sub(r"<.*?>", "", re.findall(r'<h2 id="watch-head">(.*?)</h2>', page)[0]).rstrip() == expected
 
 
-def test_problems_are_shown_with_their_reasons() -> None:
-    """Active problems of the exporter are on the page."""
-    health = Health(HandClock())
-    health.report(DegradedReason.STATE_UNWRITABLE, "/x: read-only file system")
-    html = shown(snapshot(), health=health)
-    assert 'class="watch warn"' in html
-    text = _outline(html).text
-    assert "Watching, but degraded" in text
-    assert "state unwritable: /x: read-only file system since Wed 4 Mar, 22:00:00 UTC" in text
-
-
 def test_a_card_tells_everything() -> None:
     """Type, status, when, how long, who, which VMs, why and which id."""
     text = _outline(shown(snapshot(current=(life(freeze()),)))).text

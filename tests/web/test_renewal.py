@@ -20,7 +20,7 @@ from tests.web.test_settings import HASH, PAIR
 
 
 class _House:
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path) -> None:
         self.clock = HandClock()
         self.health = Health(self.clock)
         self.config = WebConfig(path, self.health, self.clock)
@@ -52,17 +52,6 @@ def _serial(port: int, pki: Pki) -> str:
         return str(certificate["serialNumber"])
 
 
-def test_without_a_file_all_is_open(tmp_path: Path) -> None:
-    """Plain HTTP, no users, and a reload that does nothing; a bad file ends the start."""
-    setting = _House(None)
-    setting.config.reload()
-    setting.clock.pass_seconds(5)
-    assert not setting.config.current().users
-    assert setting.config.ssl_contexts() is None
-    with pytest.raises(ConfigurationError, match="unknown key"):
-        _House(write(tmp_path, "users: {}\n"))
-
-
 def test_changed_users_hold_after_a_second(tmp_path: Path) -> None:
     """Only a changed file is read, once a second, or at once by a reload, which raises what is wrong."""
     path = write(tmp_path, _users("alice"))
@@ -84,7 +73,12 @@ def test_changed_users_hold_after_a_second(tmp_path: Path) -> None:
 
 
 def test_a_broken_file_keeps_the_old_settings(tmp_path: Path) -> None:
-    """It, or a missing one, is reported without secrets until the file is right again, were it as before."""
+    """It, or a missing one, is reported without secrets until the file is right again, were it as before.
+
+    At the start it is an error.
+    """
+    with pytest.raises(ConfigurationError, match="unknown key"):
+        _House(write(tmp_path, "users: {}\n"))
     path = write(tmp_path, _users("alice"))
     setting = _House(path)
     as_it_was = path.stat().st_mtime_ns

@@ -141,12 +141,6 @@ def test_a_key_that_makes_handshakes_slow(
         assert found == [("TLS handshakes with this key are", remedy)] * is_long
 
 
-def test_paths_are_relative_to_the_file(pki: Pki) -> None:
-    """Where the program was started, which is not there, does not matter."""
-    settings = webfile.load(write(pki.folder, PAIR))
-    assert settings.files == tuple(pki.folder / name for name in ("web.yml", "cert.pem", "key.pem"))
-
-
 @pytest.mark.parametrize("broken", ["cert.pem", "key.pem", "ca.pem"])
 def test_garbage_between_the_marks_is_refused(pki: Pki, broken: str) -> None:
     """A damaged file is an error with file and line, and no traceback of OpenSSL's."""
