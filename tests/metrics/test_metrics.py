@@ -5,7 +5,6 @@ import subprocess
 import urllib.request
 from datetime import timedelta
 from itertools import product
-from typing import Any
 
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families
@@ -13,16 +12,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from exporter import __version__
 from exporter.errors import PollOutcome
 from exporter.health import DegradedReason
-from exporter.metrics import ApprovalOutcome, SnapshotCollector
+from exporter.metrics import ApprovalOutcome
 from exporter.model.events import EVENT_STATUSES, EVENT_TYPES, Affected, trace_id
 from exporter.model.jobs import HookOutcome
 from exporter.model.messages import Outcome
-from exporter.model.views import Snapshot
-from exporter.model.vm import VirtualMachine
 from tests.bench import Build
+from tests.bench.bench import start_nameless
 from tests.builders import FREEZE_ID, NOT_BEFORE, REBOOT_ID, raw_event
 from tests.clocks import NOW
-from tests.web.support import Scene
 
 ALL = "metrics: {events: all, resources: true}"
 ODD = ['"', "\\", "\n", "\r\n", "\0", "\u2028", "\x1b[2J", "{}=,", "\U0001f600", "\ud800", "# EOF\n"]
@@ -215,26 +212,18 @@ def test_forms_of_a_scrape(build: Build) -> None:
     assert {line.partition(" ")[0].partition("{")[0] for line in lines if line[0] != "#"} == set(names)
 
 
-def test_the_vm_is_described_once_imds_has_told() -> None:
-    """One series has the VM's location; the Node's name is a label if there is one."""
-
-    def described(node: str = "", **facts: Any) -> list[dict[str, str]]:
-        collector = SnapshotCollector(Scene(Snapshot(**facts), node_name=node))
-        (family,) = (one for one in collector.collect() if one.name.endswith("_instance_info"))
-        assert {sample.value for sample in family.samples} <= {1}
-        return [sample.labels for sample in family.samples]
-
-    assert described() == []
-    vm = VirtualMachine(name="set_0", computer_name="set00", scale_set="set", zone="2", size="D2")
-    known = dict.fromkeys(("priority", "resource_group", "location", "fault_domain"), "") | {
-        "instance_name": "set_0",
-        "computer_name": "set00",
-        "scale_set": "set",
-        "zone": "2",
-        "vm_size": "D2",
-    }
-    assert described(vm=vm, instance="set_0") == [known]
-    assert described("pool-0", vm=vm, instance="set_0") == [known | {"node": "pool-0"}]
+def test_the_vm_is_described_once_imds_has_told(build: Build) -> None:
+    """One series has what IMDS tells of the VM; its name alone, or a Node that there is not, makes none."""
+    bench = start_nameless(build, "instance: {name: WestNO_0}")
+    assert bench.metric("instance_info") is None
+    bench.simulator.set_fault(None)
+    bench.advance(300)
+    families = text_string_to_metric_families(bench.request("/metrics")[1])
+    (sample,) = next(family for family in families if family.name.endswith("_instance_info")).samples
+    known = {"instance_name": "WestNO_0", "computer_name": "westno000000", "scale_set": "WestNO"}
+    others = {"priority", "resource_group", "location", "fault_domain", "zone", "vm_size"}
+    assert (sample.value, sample.labels.keys() - known.keys()) == (1, others)
+    assert known.items() <= sample.labels.items()
 
 
 def test_approvals_have_a_series_for_each_event_that_has_a_state(build: Build) -> None:

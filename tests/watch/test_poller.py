@@ -1,22 +1,17 @@
 """Tests of `exporter.watch.poller`: the thread that polls, how it ends, and the record of its last hour."""
 
 from datetime import timedelta
-from typing import Any
-from unittest import mock
 
 import pytest
 
-from exporter.config import Config
-from exporter.errors import ImdsError, PollOutcome
-from exporter.imds.client import ImdsClient
+from exporter.errors import PollOutcome
 from exporter.model.views import Minute
 from exporter.simulator import Fault
-from exporter.transport import Answer
-from exporter.watch.poller import Poller, Polls
-from exporter.watch.watch import Watch
-from exporter.work import Inbox
+from exporter.transport import Answer, Request, Transport
+from exporter.watch.poller import Polls
+from exporter.work import Watchdog
 from tests.bench import Build
-from tests.clocks import NOW, HandClock
+from tests.clocks import NOW
 
 
 def test_polls_are_counted_by_minute() -> None:
@@ -36,15 +31,6 @@ def test_polls_are_counted_by_minute() -> None:
     assert all(minute == Minute(minute.at, 0, 0) for minute in hour[:-4])
 
 
-def test_a_client_that_is_never_used_is_closed() -> None:
-    """If another configuration comes before the first poll, the first client leaves no connection."""
-    poller = Poller(mock.Mock(), Inbox(), HandClock(), mock.Mock(), died=lambda: None)
-    clients = [mock.create_autospec(ImdsClient, instance=True) for _ in range(2)]
-    for client in clients:
-        poller.configure(Config(), client)
-    assert [client.close.called for client in clients] == [True, False]
-
-
 def test_an_hour_is_kept() -> None:
     """However long the exporter runs, and however the clock steps, there are sixty minutes."""
     polls = Polls()
@@ -62,13 +48,13 @@ def test_the_first_answer_may_take_150_s(build: Build, monkeypatch: pytest.Monke
     Also after a reload during an outage. The facts about the VM are asked for once.
     """
     timeouts = []
-    exchange = ImdsClient._exchange
+    send = Transport.send
 
-    def note(client: ImdsClient, method: str, path: str, version: str, timeout: float, **more: Any) -> Answer:
-        timeouts.append(("scheduledevents" in path, timeout))
-        return exchange(client, method, path, version, timeout, **more)
+    def note(transport: Transport, request: Request, timeout: float) -> Answer:
+        timeouts.append(("scheduledevents" in request.url, timeout))
+        return send(transport, request, timeout)
 
-    monkeypatch.setattr(ImdsClient, "_exchange", note)
+    monkeypatch.setattr(Transport, "send", note)
     bench = build()
     bench.advance(301)
     assert timeouts[:3] == [(True, 150.0), (False, 10.0), (True, 10.0)]
@@ -90,17 +76,7 @@ def test_the_state_is_written_again(build: Build, fault: Fault | None) -> None:
 
 def test_what_hangs_is_noticed(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """A poll has the time of its requests, and the pause after it a minute more than it should take."""
-    bench = build("imds: {poll_interval: 2s, timeout: 1s}")
-    found = []
-
-    def hang(*_: object) -> ImdsError:
-        for _second in range(65):
-            bench.clock.pass_seconds(1)
-            found.append(bench.app._pipeline.watchdog.check())
-        return ImdsError(PollOutcome.TIMEOUT, "no")
-
-    monkeypatch.setattr(Watch, "poll", hang)
-    bench.advance(3)
-    hang()
-    hanging = ("the poll has not ended within 64 s", "the pause between two polls has not ended within 62 s")
-    assert tuple(filter(None, dict.fromkeys(found))) == hanging
+    expected = {}
+    monkeypatch.setattr(Watchdog, "expect", lambda _, what, seconds: expected.update({what: seconds}))
+    build("imds: {poll_interval: 2s, timeout: 1s}").advance(3)
+    assert expected == {"the poll": 64, "the pause between two polls": 62}
