@@ -16,6 +16,7 @@ from tests.faults.attackers import HELLO
 from tests.serving.support import GET, answer, ask, connect, is_closed, serving
 
 LARGE = b"#" * 2**20
+Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
 
 
 async def large(_: Request) -> Response:
@@ -23,12 +24,14 @@ async def large(_: Request) -> Response:
     return Response(LARGE)
 
 
-def deaf(server: Server) -> socket.socket:
+def deaf(server: Server, client: ssl.SSLContext | None = None) -> socket.socket:
     """Open a connection that asks many times, and reads no more than the first byte."""
     peer = socket.socket()
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     peer.settimeout(30)
     peer.connect(("127.0.0.1", server.port))
+    if client:
+        peer = client.wrap_socket(peer, server_hostname="127.0.0.1")
     peer.sendall(GET * 50)
     assert peer.recv(1) == b"H"
     return peer
@@ -38,17 +41,16 @@ def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def test_who_does_not_read_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("secure", [False, True])
+def test_who_does_not_read_is_cut(monkeypatch: pytest.MonkeyPatch, tls: Contexts, *, secure: bool) -> None:
     """Many requests and no reading: an answer that nobody takes does not hold its connection for good."""
-    with serving(large) as server:
-        with monkeypatch.context() as patch:
-            patch.setattr(serving_module, "_WRITE_SECONDS", 0.2)
-            files = descriptors()
-            with deaf(server) as peer:
-                # Of the two ends, that of the server goes. Reading before that would be progress.
-                eventually(lambda: descriptors() == files + 1)
-                assert is_closed(peer)
-        assert ask(server, connection="close") == (200, LARGE)
+    monkeypatch.setattr(serving_module, "_WRITE_SECONDS", 0.2)
+    with serving(large, tls=(lambda: tls[0]) if secure else None) as server:
+        files = descriptors()
+        with deaf(server, tls[1] if secure else None) as peer:
+            # Of the two ends, that of the server goes. Reading before that would be progress.
+            eventually(lambda: descriptors() == files + 1)
+            assert is_closed(peer)
 
 
 def test_who_does_not_read_makes_room() -> None:
@@ -60,7 +62,7 @@ def test_who_does_not_read_makes_room() -> None:
             assert ask(server, connection="close") == (200, LARGE)
 
 
-def test_a_flood_of_half_open_handshakes(tls: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+def test_a_flood_of_half_open_handshakes(tls: Contexts) -> None:
     """32 are in progress and take 24 MiB at most; probes are answered, and others' handshakes continue."""
     mine, theirs = tls
     with serving(tls=lambda: mine, max_connections=400) as server, ExitStack() as stack:

@@ -78,15 +78,6 @@ WITHOUT_FIELD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_an_event_with_an_endless_id_is_lost_alone() -> None:
-    """An id of 1 MiB would be a label of every scrape; its neighbour is not harmed."""
-    found = decode_document(events(raw_event(EventId=REBOOT_ID), raw_event(EventId=ENDLESS)))
-    assert [event.event_id for event in found.events] == [REBOOT_ID]
-    assert [defect.lost for defect in found.defects] == [True]
-    problem = f"event without a readable id: EventId has {ROOM} characters; 256 are possible"
-    assert found.defects[0].message == problem
-
-
 def test_an_incarnation_of_a_million_digits_is_not_used() -> None:
     """It costs nothing but itself."""
     document = b'{"DocumentIncarnation":' + b"9" * ROOM + b',"Events":[]}'

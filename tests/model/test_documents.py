@@ -102,6 +102,8 @@ def test_not_before_in_every_spelling(text: str, expected: datetime) -> None:
         "Fri, 02 Jan 2026 03:04:05 +2",
         "Fri, 02 Jan 2026 03:04:05 B",
         "\N{ARABIC-INDIC DIGIT ONE}-1",
+        "Mon, ٠٤ Mar 2026 22:15:00 GMT",
+        "Mon, 04 Mar 2_026 22:15:00 GMT",
     ],
 )
 def test_unreadable_not_before_costs_only_itself(text: str) -> None:
@@ -250,18 +252,6 @@ def test_a_bad_event_is_lost_alone(item: Any, event_id: str, problem: str) -> No
             "infinity",
             {"duration_seconds": None},
             "'infinity' is not a number of seconds",
-        ),
-        (
-            "NotBefore",
-            "Mon, ٠٤ Mar 2026 22:15:00 GMT",
-            {"not_before": None},
-            "'Mon, ٠٤ Mar 2026 22:15:00 GMT' is not an RFC 1123 or ISO 8601 time",
-        ),
-        (
-            "NotBefore",
-            "Mon, 04 Mar 2_026 22:15:00 GMT",
-            {"not_before": None},
-            "'Mon, 04 Mar 2_026 22:15:00 GMT' is not an RFC 1123 or ISO 8601 time",
         ),
         ("DurationInSeconds", True, {"duration_seconds": None}, "True is not a number of seconds"),
         ("DurationInSeconds", [9], {"duration_seconds": None}, "[9] is not a number of seconds"),

@@ -64,17 +64,6 @@ def test_ids_like_keys_are_kept_apart() -> None:
     assert [(one.event.event_id, one.number) for one in life.current] == [("a#2", 1), ("a", 3)]
 
 
-def test_what_returns_after_it_was_forgotten() -> None:
-    """After ninety days a forgotten event is new; its past is deleted in the same step."""
-    life = Story()
-    life.feed(scheduled())
-    life.feed()
-    assert life.feed(after=timedelta(days=90)).forgotten == ()
-    step = life.feed(scheduled())
-    assert (step.forgotten, happened(step)) == ((FREEZE_ID.lower(),), [(FREEZE_ID, SCHEDULED)])
-    assert (len(life.current), life.past) == (1, [])
-
-
 def test_failures_of_hooks() -> None:
     """Each run's is reported once; not that of a hook that ran for a failure: it would go on forever."""
     life = Story()

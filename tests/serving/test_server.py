@@ -13,11 +13,9 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
-from exporter.serving import server as serving_module
 from exporter.serving.addresses import listen
 from exporter.serving.http import HangUpError, Request, Response
 from exporter.serving.server import MAX_BYTES, Server
-from tests.end_to_end.program import eventually
 from tests.serving.support import GET, Gate, answer, ask, connect, echo, is_closed, serving
 
 Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
@@ -239,11 +237,3 @@ def test_a_large_answer_that_is_read_slowly_arrives_whole(tls: Contexts) -> None
     with serving(large, tls=lambda: tls[0]) as server, connected(server, tls[1]) as peer:
         peer.sendall(LAST)
         assert read_all(peer).count(b"#") == len(LARGE)
-
-
-def test_who_does_not_read_is_cut_with_tls_too(tls: Contexts, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time to read an answer counts until its last byte is sent."""
-    monkeypatch.setattr(serving_module, "_WRITE_SECONDS", 0.2)
-    with serving(large, tls=lambda: tls[0]) as server, connected(server, tls[1]) as peer:
-        peer.sendall(GET)
-        eventually(lambda: not server._tasks)
