@@ -37,16 +37,6 @@ def stopped(_: list[str], mark: str) -> bool:
     return any(Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] == "T" for pid in marked(mark))
 
 
-def test_a_command_that_takes_too_long_is_asked_to_end() -> None:
-    """At the time limit SIGTERM goes to all of the group, and what ends by it is not killed."""
-    done = ran(*shell("sleep 600 & sleep 600"), timeout=0.2)
-    assert done.result.outcome is HookOutcome.TIMED_OUT
-    assert (done.result.status, done.result.reason) == (-15, "did not end within 200ms")
-    assert 0.2 <= done.result.seconds < 60
-    assert not done.result.stopped
-    assert done.left == []
-
-
 def test_a_command_may_tidy_up_when_asked_to_end() -> None:
     """What it writes on its way out is handed on; its exit status 0 does not make it in time."""
     code = "trap 'echo tidied; exit 0' TERM; echo ready; while :; do sleep 0.01; done"
@@ -63,28 +53,33 @@ def test_children_may_tidy_up_when_their_parent_is_gone() -> None:
     assert done.left == []
 
 
-@pytest.mark.usefixtures("short_grace")
-def test_a_family_that_will_not_end_is_killed() -> None:
-    """Children and their children that ignore SIGTERM are killed with the command."""
-    done = ran(*python(DEAF_FAMILY), late=ready)
-    assert (done.result.outcome, done.result.status) == (HookOutcome.TIMED_OUT, -9)
-    assert done.result.reason == f"did not end within 1m{KILLED}"
+DEAF_CHILDREN = "(trap '' TERM; echo; exec > /dev/null 2>&1; sleep 600; sleep 600) & sleep 600"
+
+
+@pytest.mark.parametrize(
+    ("argv", "late", "status", "killed"),
+    [
+        (shell("echo; sleep 600 & sleep 600"), ready, -15, ""),
+        (python(DEAF_FAMILY), ready, -9, KILLED),
+        (shell(DEAF_CHILDREN), ready, -15, KILLED),
+        (shell("trap 'exit 1' TERM; kill -STOP $$; sleep 600"), stopped, 1, ""),
+    ],
+    ids=["all end", "a family that ignores SIGTERM", "children that ignore it", "one under SIGSTOP"],
+)
+def test_a_command_that_takes_too_long(
+    request: pytest.FixtureRequest,
+    argv: tuple[str, ...],
+    late: Callable[[list[str], str], bool],
+    status: int,
+    killed: str,
+) -> None:
+    """At the time limit SIGTERM goes to all of the group, and SIGKILL to all if any of it does not end."""
+    if killed:
+        request.getfixturevalue("short_grace")
+    done = ran(*argv, late=late)
+    assert (done.result.outcome, done.result.status) == (HookOutcome.TIMED_OUT, status)
+    assert (done.result.reason, done.result.stopped) == (f"did not end within 1m{killed}", False)
     assert done.left == []
-
-
-@pytest.mark.usefixtures("short_grace")
-def test_children_that_will_not_end_are_killed_though_their_parent_did() -> None:
-    """A command that ends by SIGTERM does not save its deaf children, wherever their output goes."""
-    code = "(trap '' TERM; echo; exec > /dev/null 2>&1; sleep 600; sleep 600) & sleep 600"
-    done = ran(*shell(code), late=ready)
-    assert (done.result.status, done.result.reason) == (-15, f"did not end within 1m{KILLED}")
-    assert done.left == []
-
-
-def test_a_stopped_command_wakes_up_to_end() -> None:
-    """A command under SIGSTOP at its time limit still gets SIGTERM."""
-    done = ran(*shell("trap 'echo heard; exit 1' TERM; kill -STOP $$; sleep 600"), late=stopped)
-    assert (done.result.status, done.lines, done.left) == (1, ["heard"], [])
 
 
 @pytest.mark.usefixtures("short_grace")
@@ -203,15 +198,6 @@ def test_output_of_a_child_that_ends_soon_is_still_read(monkeypatch: pytest.Monk
     """For a moment after the end of the command, its children's output counts too."""
     monkeypatch.setattr(command, "LINGER_SECONDS", 30.0)
     assert ran(*shell("(sleep 0.2; echo late) & echo early")).lines == ["early", "late"]
-
-
-def test_a_stop_ends_a_command_early() -> None:
-    """When the exporter ends, so do its commands, by SIGTERM; that does not count as a failure."""
-    stop = threading.Event()
-    done = ran(*shell("echo ready; exec sleep 600"), stop=stop, output=lambda _: stop.set())
-    assert (done.result.outcome, done.result.status) == (HookOutcome.FAILED, -15)
-    assert (done.result.reason, done.result.stopped) == ("ended early: the exporter is stopping", True)
-    assert done.left == []
 
 
 class LateStop(threading.Event):
