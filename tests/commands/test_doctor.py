@@ -236,17 +236,6 @@ def test_marks_of_a_node_that_stay(
         assert all("".join(one.replace(node or "", "NAME").split()) in documented for one in commands)
 
 
-def test_who_is_not_scraped(build: Build) -> None:
-    """Without a target, a VM that is not scraped is a warning."""
-    bench = build()
-    bench.advance(30)
-    assert look(bench)["scrape"].level is WARNING
-    assert "nobody is notified; add a target, or add this VM to Prometheus" in look(bench)["scrape"].message
-    bench.request("/metrics")
-    bench.advance(9)
-    assert look(bench)["scrape"] == Diagnosis(OK, "scrape", "/metrics was last requested 9s ago")
-
-
 def test_an_exporter_that_does_not_work(build: Build) -> None:
     """Blindness is one failure, and each other problem is one more."""
     bench = build()
@@ -278,6 +267,7 @@ def test_an_exporter_that_does_not_work(build: Build) -> None:
 BLIND = {"up": False, "last_success": None}
 LATE = {"last_scrape": NOW - 301 * SECOND}
 ARRIVED = TargetView("a", 2, delivers=True, last_delivery=NOW - 9 * SECOND)
+UNSCRAPED = "/metrics has not been requested since the exporter started, and there is no target: nobody is"
 LOST = TargetView("a", delivers=False, last_error="refused")
 
 
@@ -289,6 +279,7 @@ LOST = TargetView("a", delivers=False, last_error="refused")
             BLIND | {"last_error": "refused"},
             *("scheduled events", FAILURE, "the exporter has had no valid response yet: refused; check imds"),
         ),
+        ({}, "scrape", WARNING, UNSCRAPED),
         ({"targets": (LOST,)}, "scrape", OK, "Prometheus does not scrape /metrics; messages do not need it"),
         ({"last_scrape": NOW - 300 * SECOND}, "scrape", OK, "/metrics was last requested 5m ago"),
         (
