@@ -26,7 +26,6 @@ from tests.clocks import NOW, HandClock
 from tests.end_to_end.program import command, eventually, exporter, free_port, get
 from tests.http_server import Connection, Request, answer, serving
 from tests.notifications.receivers import http_receiver
-from tests.web.support import Scene, served, snapshot
 
 PROJECT = Path(__file__).parent.parent.parent
 OK, WARNING, FAILURE = Level
@@ -299,13 +298,15 @@ LOST = TargetView("a", delivers=False, last_error="refused")
         ),
     ],
 )
-def test_what_the_exporter_reports(fields: dict[str, Any], subject: str, level: Level, message: str) -> None:
+def test_what_the_exporter_reports(
+    build: Build, fields: dict[str, Any], subject: str, level: Level, message: str
+) -> None:
     """Its last response, its last scrape and its targets are described with the remedy."""
-    with served(Scene(snapshot(endpoint=f"http://127.0.0.1:{free_port()}"))) as port:
-        flags = Asked(None, None, Overrides(), NotifyUrls(), f"http://127.0.0.1:{port}")
-        status, _ = doctor.ask(flags.exporter_url)
+    bench = build()
+    status, _ = doctor.ask(bench.app.url)
     assert status is not None
-    seen = doctor.findings(flags, replace(status, configuration=None, started=NOW, **fields), (), HandClock())
+    flags = Asked(None, None, Overrides(), NotifyUrls(), bench.app.url)
+    seen = doctor.findings(flags, replace(status, configuration=None, **fields), (), bench.clock)
     (found,) = (one for one in seen if one.subject == subject)
     assert (found.level, found.message[: len(message)]) == (level, message)
 

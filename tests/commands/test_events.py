@@ -15,14 +15,11 @@ from exporter.commands import events as inspection
 from exporter.commands.events import NoExporterError, RunningExporter
 from exporter.config import Config, Imds
 from exporter.errors import ExporterError, ImdsError
-from exporter.simulator import Simulator, SimulatorServer
-from exporter.web import webfile
-from exporter.web.webfile import WebSettings
+from tests.bench import Build
 from tests.builders import FREEZE_ID, REBOOT_ID, body, raw_event
 from tests.end_to_end.program import INTERRUPTIBLE, eventually, free_port
 from tests.http_server import Connection, Request, Respond, answer, dripping, endless, serving, then_hang_up
-from tests.web.certificates import Pki
-from tests.web.support import Scene, application, freeze, life, served, snapshot
+from tests.web.certificates import Pki, write
 
 TWO = body(raw_event(), raw_event(EventId=REBOOT_ID, EventType="Reboot", Resources=["WestNO_9"]))
 NAME = answer(b'{"compute": {"name": "WestNO_0"}}')
@@ -152,35 +149,32 @@ def test_watching_in_json_gives_answers_only(tmp_path: Path) -> None:
 PROGRAM = [sys.executable, "-m", "exporter", "events"]
 
 
-@contextmanager
-def running(**fields: object) -> Iterator[str]:
-    picture = snapshot(**{"current": (life(freeze()),)} | fields)
-    with served(Scene(picture)) as port:
-        yield f"http://127.0.0.1:{port}"
-
-
-def test_the_exporter_knows_when(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_exporter_knows_when(build: Build, capsys: pytest.CaptureFixture[str]) -> None:
     """Its JSON has what IMDS does not: when an event was first seen, and its transitions."""
-    with running() as url:
-        output, warnings = asked(url, capsys, as_json=True)
+    bench = build()
+    bench.show(raw_event())
+    output, warnings = asked(bench.app.url, capsys, as_json=True)
     found = json.loads(output)
     assert warnings == ""
-    assert (found["source"], found["instance"], found["document_incarnation"]) == ("exporter", "WestNO_0", 7)
+    assert (found["source"], found["instance"], found["document_incarnation"]) == ("exporter", "WestNO_0", 1)
     (event,) = found["current"]
-    assert (event["id"], event["first_seen"]) == (FREEZE_ID, "2026-03-04T21:59:00Z")
+    assert (event["id"], event["first_seen"]) == (FREEZE_ID, "2026-03-04T22:00:01Z")
     assert [one["transition"] for one in event["transitions"]] == ["scheduled"]
 
 
 @pytest.mark.parametrize("as_json", [True, False])
-def test_a_blind_exporter_is_a_warning(capsys: pytest.CaptureFixture[str], *, as_json: bool) -> None:
+def test_a_blind_exporter_is_a_warning(
+    build: Build, capsys: pytest.CaptureFixture[str], *, as_json: bool
+) -> None:
     """The last known events are shown, with a warning that they may be out of date."""
-    with running(up=False, last_error="no answer within 10 s") as url:
-        output, warnings = asked(url, capsys, as_json=as_json)
+    bench = build()
+    bench.show(raw_event())
+    bench.outage(5)
+    output, warnings = asked(bench.app.url, capsys, as_json=as_json)
     assert FREEZE_ID in output
-    assert warnings == (
-        "warning: the exporter has had no valid response from IMDS since 2026-03-04T21:59:59Z: "
-        "no answer within 10 s\n"
-    )
+    blind = "warning: the exporter has had no valid response from IMDS since 2026-03-04T22:00:01Z: GET "
+    assert warnings.startswith(blind)
+    assert "status 500" in warnings
 
 
 def test_without_an_exporter_imds_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
@@ -194,38 +188,29 @@ def test_without_an_exporter_imds_is_asked(capsys: pytest.CaptureFixture[str]) -
         assert json.loads(asked(url, capsys, as_json=True, config=settings(imds.url))[0])["source"] == "imds"
 
 
-def users() -> WebSettings:
-    """Return settings with one user, whose password has letters that URLs quote."""
-    return WebSettings(users={"ops": bcrypt.hashpw(b"p@ss/word", bcrypt.gensalt(4))})
+def test_a_password_in_the_url_lets_in(build: Build, tmp_path: Path) -> None:
+    """User name and password of the URL are sent, and never shown; both may have letters that URLs quote."""
+    hashed = bcrypt.hashpw(b"p@ss/word", bcrypt.gensalt(4)).decode()
+    url = build(web_config_file=write(tmp_path, f"basic_auth_users: {{ops: '{hashed}'}}")).app.url
+    asked = RunningExporter(url.replace("//", "//ops:p%40ss%2Fword@"))
+    assert (asked.status().instance, asked.url) == ("WestNO_0", url)
+    with pytest.raises(ExporterError, match=r"not accept this.*SCHEDULED_EVENTS_EXPORTER_URL") as caught:
+        RunningExporter(url.replace("//", "//ops:wrong@")).status()
+    assert "wrong" not in str(caught.value)
+    with pytest.raises(ExporterError, match="serves no TLS"):
+        RunningExporter(url.replace("http:", "https:")).status()
 
 
-def test_a_password_in_the_url_lets_in() -> None:
-    """User name and password of the URL are sent, and never shown."""
-    with served(application(settings=users)) as port:
-        asked = RunningExporter(f"http://ops:p%40ss%2Fword@127.0.0.1:{port}")
-        assert asked.status().instance == "WestNO_0"
-        assert asked.url == f"http://127.0.0.1:{port}"
-        wrong = RunningExporter(f"http://ops:wrong@127.0.0.1:{port}")
-        with pytest.raises(ExporterError, match=r"not accept this.*SCHEDULED_EVENTS_EXPORTER_URL") as caught:
-            wrong.status()
-        assert "wrong" not in str(caught.value)
-        with pytest.raises(ExporterError, match="serves no TLS"):
-            RunningExporter(f"https://127.0.0.1:{port}").status()
-
-
-def test_tls(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tls(build: Build, pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
     """TLS works if the certificate can be verified; every other error names its remedy."""
-    file = pki.folder / "web.yml"
-    file.write_text("tls_server_config: {cert_file: cert.pem, key_file: key.pem}\n")
-    context = webfile.load(file).tls
-    assert context is not None
-    with served(Scene(), tls=lambda: context) as port:
-        with pytest.raises(ExporterError, match="SSL_CERT_FILE"):
-            RunningExporter(f"https://127.0.0.1:{port}").status()
-        with pytest.raises(ExporterError, match=r"--exporter\.url https://"):
-            RunningExporter(f"http://127.0.0.1:{port}").status()
-        monkeypatch.setenv("SSL_CERT_FILE", str(pki.folder / "ca.pem"))
-        assert RunningExporter(f"https://127.0.0.1:{port}").status().instance == "WestNO_0"
+    pair = "tls_server_config: {cert_file: cert.pem, key_file: key.pem}\n"
+    url = build(web_config_file=write(pki.folder, pair)).app.url
+    with pytest.raises(ExporterError, match="SSL_CERT_FILE"):
+        RunningExporter(url).status()
+    with pytest.raises(ExporterError, match=r"--exporter\.url https://"):
+        RunningExporter(url.replace("https:", "http:")).status()
+    monkeypatch.setenv("SSL_CERT_FILE", str(pki.folder / "ca.pem"))
+    assert RunningExporter(url).status().instance == "WestNO_0"
 
 
 @pytest.mark.parametrize(
@@ -288,9 +273,9 @@ def test_an_address_that_is_none_has_no_exporter(url: str) -> None:
         RunningExporter(url).events()
 
 
-def test_imds_is_asked_if_its_endpoint_is_given() -> None:
+def test_imds_is_asked_if_its_endpoint_is_given(build: Build) -> None:
     """With --imds.endpoint no exporter is asked, even if one runs."""
-    with running() as url, SimulatorServer(Simulator()) as imds:
-        words = ["--exporter.url", url, "--imds.endpoint", imds.url, "--json"]
-        done = subprocess.run([*PROGRAM, *words], capture_output=True, timeout=120, check=True)
+    bench = build()
+    words = ["--exporter.url", bench.app.url, "--imds.endpoint", bench.imds.url, "--json"]
+    done = subprocess.run([*PROGRAM, *words], capture_output=True, timeout=120, check=True)
     assert json.loads(done.stdout)["source"] == "imds"
