@@ -2,8 +2,6 @@
 
 import json
 import logging
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -55,15 +53,6 @@ def test_a_configuration_with_a_secret_in_it(tmp_path: Path, caplog: pytest.LogC
     """However many secrets are in it, there is one warning, with the remedy."""
     path = loaded(tmp_path, a={"url": SECRET}, b={"url": SECRET})
     assert warnings(caplog) == told(path)
-
-
-def test_a_check_says_it_on_the_terminal(tmp_path: Path) -> None:
-    """check-config warns too, and finds nothing wrong."""
-    path = loaded(tmp_path, a={"url": SECRET})
-    command = [sys.executable, "-m", "exporter", "check-config", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == f"{path}: ok\n"
-    assert done.stderr == f"warning: file with secrets is readable by all users: {path}; chmod o= {path}\n"
 
 
 @pytest.mark.parametrize(

@@ -95,16 +95,3 @@ def test_two_outages(build: Build) -> None:
         bench.advance(60)
         assert bench.metric("up") == 1
         assert ["Blind" in one.title for one in bench.sent()] == [True, False] * number
-
-
-def test_two_starts(build: Build) -> None:
-    """A stop forgets nothing, and repeats nothing, however often."""
-    bench = build(ONCALL)
-    first, second = events()
-    bench.show(first)
-    for _ in range(2):
-        bench.restart(after=60)
-        bench.advance(QUIET)
-    assert (len(bench.sent()), [one["id"] for one in bench.api("current")]) == (1, [FREEZE_ID])
-    bench.show(first, second)
-    assert len(bench.sent()) == 2

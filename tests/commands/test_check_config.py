@@ -124,7 +124,7 @@ def test_doubts_come_after_mistakes(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert wrong.startswith(f"{file}:3: web.*: unknown key")
     assert unknown.startswith("warning: unknown event type")
-    assert readable.startswith("warning: file with secrets is readable by all users")
+    assert readable == f"warning: file with secrets is readable by all users: {file}; chmod o= {file}"
 
 
 def test_the_command(tmp_path: Path) -> None:
