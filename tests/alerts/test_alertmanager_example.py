@@ -3,6 +3,8 @@
 import json
 import re
 import urllib.request
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 import pytest
@@ -57,21 +59,42 @@ def test_a_storm_inhibits_what_is_not_critical(tmp_path: Path) -> None:
         for number, (name, kind, severity, _) in enumerate(SINGLE):
             event = {"event_id": f"{job}-{number}", "event_type": kind, "instance": str(number)}
             sent.append({"alertname": name, "job": job, "severity": severity, **event})
-    with alertmanager(tmp_path) as url:
+    wanted = {("vms", *single[:3]) for single in SINGLE if single[3]}
+    _inhibits(tmp_path, sent, wanted, "job", "alertname", "event_type", "severity")
+
+
+def test_what_an_event_takes_down_is_inhibited(tmp_path: Path) -> None:
+    """All alerts of a VM that is rebooted, and of one that is paused those that are not critical.
+
+    Alerts about what the exporter does for the event, and those of other VMs, are reported.
+    """
+    about = {"alertname": "ScheduledEventStarted", "job": "vms", "severity": "info"}
+    sent = [about | {"event_id": kind, "event_type": kind, "instance": kind} for kind in ("Reboot", "Freeze")]
+    others = (("NodeDown", "critical"), ("NodeSlow", "warning"), ("ScheduledEventHookFailed", "critical"))
+    for vm in ("Reboot", "Freeze", "another"):
+        sent += [{"alertname": name, "severity": how, "instance": vm} for name, how in others]
+    wanted = {("Reboot", "NodeDown"), ("Reboot", "NodeSlow"), ("Freeze", "NodeSlow")}
+    _inhibits(tmp_path, sent, wanted, "instance", "alertname")
+
+
+def _inhibits(
+    folder: Path, sent: Sequence[Mapping[str, str]], wanted: AbstractSet[tuple[str, ...]], *names: str
+) -> None:
+    """Post alerts, and wait until exactly those that are wanted are inhibited; these are told by labels."""
+
+    def inhibited() -> set[tuple[str, ...]]:
+        return {
+            tuple(one["labels"][name] for name in names)
+            for one in json.loads(get(f"{url}/api/v2/alerts"))
+            if one["status"]["inhibitedBy"]
+        }
+
+    with alertmanager(folder) as url:
         body = json.dumps([{"labels": labels} for labels in sent]).encode()
         headers = {"Content-Type": "application/json"}
         urllib.request.urlopen(urllib.request.Request(f"{url}/api/v2/alerts", body, headers)).close()
         # Alertmanager answers before it has looked for what each alert inhibits.
-        wanted = {("vms", *single[:3]) for single in SINGLE if single[3]}
-        eventually(lambda: _inhibited(url) == wanted)
-
-
-def _inhibited(url: str) -> set[tuple[str, ...]]:
-    return {
-        tuple(one["labels"][label] for label in ("job", "alertname", "event_type", "severity"))
-        for one in json.loads(get(f"{url}/api/v2/alerts"))
-        if one["status"]["inhibitedBy"]
-    }
+        eventually(lambda: inhibited() == wanted)
 
 
 def test_no_inhibition_by_labels_that_are_missing() -> None:
