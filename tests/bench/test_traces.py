@@ -35,7 +35,10 @@ def test_spans_from_before_a_start_without_tracing(build: Build) -> None:
 
 
 def test_the_root_has_the_facts_and_the_changes(build: Build) -> None:
-    """First id and announced NotBefore, which Azure drops; changes are its events, also after a restart."""
+    """First id and announced NotBefore, which Azure drops; changes are its events, also after a restart.
+
+    Below it is a span for each phase, the second of which begins where the first ends.
+    """
     bench = build(ON)
     near = {"NotBefore": "Wed, 04 Mar 2026 22:20:00 GMT"}
     many = [f"WestNO_{number}" for number in range(200)]
@@ -46,6 +49,9 @@ def test_the_root_has_the_facts_and_the_changes(build: Build) -> None:
     bench.show(STARTED | changed | {"EventId": "another"})
     bench.show(wait=60)
     (root,) = (span for span in bench.receiver.spans if not span.parent_id)
+    announced, began = (span for span in bench.receiver.spans if span.parent_id == root.span_id)
+    assert root.start == announced.start < announced.end == began.start < began.end == root.end
+    assert (announced.name, began.name) == ("scheduled", "started")
     update, imminent = root.events
     assert (update.name, imminent.name) == ("updated", "imminent")
     assert {name.removeprefix(PREFIX): value for name, value in update.attributes.items()} == {
@@ -56,7 +62,7 @@ def test_the_root_has_the_facts_and_the_changes(build: Build) -> None:
         "description.old": "Virtual machine is being paused.",
         "description.new": "x" * 1000,
     }
-    assert root.trace_id == trace_id(FREEZE_ID)
+    assert {span.trace_id for span in bench.receiver.spans} == {trace_id(FREEZE_ID)}
     assert {name.removeprefix(PREFIX): value for name, value in root.attributes.items()} == {
         "id": FREEZE_ID,
         "type": "Freeze",
@@ -138,4 +144,4 @@ def test_a_message_leads_to_the_trace(build: Build, text: str, flag: str) -> Non
     (sent,) = bench.sent()
     version, trace, span, flags = sent.traceparent.split("-")
     assert (version, trace, len(span), flags) == ("00", trace_id(FREEZE_ID), 16, flag)
-    assert [one.span_id for one in bench.receiver.spans] == [span] * (text == ON)
+    assert [(one.span_id, one.kind) for one in bench.receiver.spans] == [(span, "client")] * (text == ON)
