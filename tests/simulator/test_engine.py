@@ -307,14 +307,7 @@ def test_a_change_says_what_it_changes_and_leaves_the_rest() -> None:
         ("Wed, 04 Mar 2026 22:03:30 GMT", "", 9),
         ("Wed, 04 Mar 2026 22:01:00 GMT", "", 9),
     ]
-    assert Stage(scenario(planned)).watch(300) == [
-        (0, 1, one("a", "Scheduled")),
-        (10, 2, one("a", "Scheduled")),
-        (20, 3, one("a", "Scheduled")),
-        (30, 4, one("a", "Scheduled")),
-        (60, 5, one("a", "Started")),
-        (110, 6, []),
-    ]
+    assert Stage(scenario(planned)).watch(60)[-1] == (60, 5, one("a", "Started"))
 
 
 def test_an_advisory_has_no_start_and_cannot_be_approved() -> None:
