@@ -35,13 +35,15 @@ def test_step_is_called_at_once_until_it_asks_for_a_pause() -> None:
     assert loop.join(PATIENCE)
 
 
-def test_a_loop_that_was_stopped_before_it_started() -> None:
+def test_a_loop_that_was_stopped_before_it_started(monkeypatch: pytest.MonkeyPatch) -> None:
     """It never runs, and nobody has to wait for it."""
+    started: list[threading.Thread] = []
+    monkeypatch.setattr(threading.Thread, "start", started.append)
     loop = Loop("test", lambda: None)
     loop.stop()
     loop.start()
     assert loop.join(PATIENCE)
-    assert loop._thread.ident is None
+    assert not started
 
 
 def test_wake_during_a_step_is_not_lost() -> None:

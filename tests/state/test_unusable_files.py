@@ -114,13 +114,19 @@ def test_senseless_rows_are_damage(fixture: StateFixture, change: str) -> None:
     assert fixture.open().load() == replay(1)
 
 
-def test_damage_during_the_run_costs_nothing(fixture: StateFixture) -> None:
+def test_damage_during_the_run_costs_nothing(fixture: StateFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Damage met while writing puts the file aside; what is known goes into the new one."""
+    connections: list[sqlite3.Connection] = []
+    connect = sqlite3.connect
+
+    def noted(*args: Any, **options: Any) -> sqlite3.Connection:
+        connections.append(connect(*args, **options))
+        return connections[-1]
+
     fixture.remember(3)
+    monkeypatch.setattr(sqlite3, "connect", noted)
     store = fixture.open()
-    connection = store._journal._disk._connection
-    assert connection is not None
-    connection.execute("PRAGMA shrink_memory")
+    connections[-1].execute("PRAGMA shrink_memory")
     size = fixture.path.stat().st_size
     with fixture.path.open("r+b") as file:
         file.seek(4096)
