@@ -19,7 +19,7 @@ from benchmarks.running import (
 )
 from tests.builders import raw_event
 from tests.end_to_end.program import eventually
-from tests.notifications.receivers import http_receiver
+from tests.receivers import http_receiver
 
 POLLS = 3600
 LIVES = 60

@@ -13,7 +13,7 @@ from benchmarks.figure import Figure
 from benchmarks.running import Running, cpu_seconds, resident_mib, running
 from tests.builders import raw_event
 from tests.end_to_end.program import children, proportional
-from tests.notifications.receivers import Receiver, http_receiver
+from tests.receivers import Receiver, http_receiver
 
 CHANGES = 8
 STARTS = 3

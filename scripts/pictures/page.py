@@ -25,7 +25,7 @@ from exporter.simulator import Simulator, SimulatorServer
 from tests.browser import chromium
 from tests.docs.pages import DOCS
 from tests.end_to_end.program import eventually, exporter, free_port, get
-from tests.notifications.receivers import mail_receiver
+from tests.receivers import mail_receiver
 
 _VM = "web_0"
 _EXPECTED = re.compile(r"Reboot scheduled: web_0 at .*\(15 min\)")

@@ -10,7 +10,7 @@ import pytest
 from tests.bench import VM, Bench, Build
 from tests.builders import FREEZE_ID, NOT_BEFORE, REBOOT_ID, raw_event
 from tests.clocks import NOW
-from tests.notifications.receivers import Receiver, http_receiver
+from tests.receivers import Receiver, http_receiver
 
 REBOOT = raw_event(EventId=REBOOT_ID, EventType="Reboot")
 STARTED = raw_event(EventId=REBOOT_ID, EventType="Reboot", EventStatus="Started", NotBefore="")

@@ -18,7 +18,7 @@ from exporter.model.messages import Delivery
 from exporter.simulator import Fault, Simulator, SimulatorServer
 from tests.bench import VM, Bench, Build
 from tests.builders import FREEZE_ID, REBOOT_ID, raw_event
-from tests.notifications.receivers import http_receiver
+from tests.receivers import http_receiver
 
 OTHER = "WestNO_1"
 FREEZE = raw_event()

@@ -11,7 +11,7 @@ from tests.bench import Build
 from tests.builders import raw_event
 from tests.deploy.test_deploy import uncommented
 from tests.docs.pages import ROOT, blocks
-from tests.notifications.receivers import http_receiver
+from tests.receivers import http_receiver
 
 SECRETS = re.compile(r"/run/secrets/(\w+)|/etc/azure-scheduled-events-exporter/(\w+)")
 ALERTMANAGER = re.compile(r"https://(alertmanager[\w-]*)\.example\.com:9093")

@@ -25,7 +25,7 @@ from tests.builders import raw_event
 from tests.clocks import NOW, HandClock
 from tests.end_to_end.program import command, eventually, exporter, free_port, get
 from tests.http_server import Connection, Request, answer, serving
-from tests.notifications.receivers import http_receiver
+from tests.receivers import http_receiver
 
 PROJECT = Path(__file__).parent.parent.parent
 OK, WARNING, FAILURE = Level

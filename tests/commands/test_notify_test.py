@@ -17,8 +17,8 @@ from exporter.notifications.planning import Plan
 from exporter.notifications.samples import SAMPLE_ID
 from exporter.simulator import Simulator, SimulatorServer
 from tests.clocks import HandClock
-from tests.notifications.receivers import http_receiver
 from tests.notifications.senders import MemorySender
+from tests.receivers import http_receiver
 
 ALL = Route(targets=("all",))
 ENDS = Route(

@@ -17,7 +17,7 @@ from exporter.simulator import EventPlan, Scenario, Simulator, SimulatorServer
 from tests.alerts.support import prometheus
 from tests.dashboards.reading import Asked, interpolate, spans
 from tests.end_to_end.program import eventually, exporter, free_port, get, query
-from tests.notifications.receivers import Receiver, http_receiver
+from tests.receivers import Receiver, http_receiver
 
 # How much further apart the points of a coarse panel are; it asks for minutes, and a scene has seconds.
 _COARSE = 5

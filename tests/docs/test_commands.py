@@ -15,7 +15,7 @@ import pytest
 from exporter.simulator import Simulator, SimulatorServer
 from tests.docs.pages import ROOT, Block, blocks
 from tests.end_to_end.program import eventually, exporter, free_port, get
-from tests.notifications.receivers import http_receiver
+from tests.receivers import http_receiver
 
 NAME = "azure-scheduled-events-exporter"
 # The event that the documentation shows.

@@ -14,7 +14,7 @@ from exporter.simulator import Simulator, SimulatorServer
 from tests.alerts.support import alertmanager, prometheus
 from tests.builders import REBOOT_ID, raw_event
 from tests.end_to_end.program import eventually, exporter, free_port, get
-from tests.notifications.receivers import Receiver, http_receiver
+from tests.receivers import Receiver, http_receiver
 
 TRIO = ["vm_0", "vm_1", "vm_2"]
 PENDING, STARTED = "ScheduledEventPending", "ScheduledEventStarted"

@@ -10,8 +10,8 @@ from tests.end_to_end.program import eventually, get, metric
 from tests.end_to_end.test_approve import HALL, plan, scenario
 from tests.end_to_end.test_otlp import environment
 from tests.end_to_end.vm import Vm
-from tests.notifications.receivers import Receiver, http_receiver
 from tests.otlp.receiver import spans, spans_with_hosts
+from tests.receivers import Receiver, http_receiver
 
 FAILOVER = 4.0
 SHORT = {"name": "short", "match": {"event_types": ["Freeze"], "max_duration": "8s"}, "action": "approve"}

@@ -8,7 +8,7 @@ import pytest
 
 from tests.end_to_end.program import children, eventually, metric
 from tests.end_to_end.vm import Vm, event, stop
-from tests.notifications.receivers import http_receiver
+from tests.receivers import http_receiver
 
 
 @pytest.mark.parametrize("mood", ["hang", "drip"])

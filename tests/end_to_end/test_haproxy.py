@@ -17,7 +17,7 @@ import yaml
 
 from tests.end_to_end.program import eventually, free_port, get
 from tests.end_to_end.vm import Vm, event
-from tests.notifications.receivers import Receiver, http_receiver
+from tests.receivers import Receiver, http_receiver
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "haproxy"
 

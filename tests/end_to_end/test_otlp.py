@@ -2,8 +2,8 @@
 
 from tests.end_to_end.program import eventually, metric
 from tests.end_to_end.vm import Vm, event, stop
-from tests.notifications.receivers import Receiver, http_receiver
 from tests.otlp.receiver import log_records, pushes, spans, values
+from tests.receivers import Receiver, http_receiver
 
 PREFIX = "azure.scheduled_event."
 

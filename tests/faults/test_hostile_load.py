@@ -21,7 +21,7 @@ from tests.end_to_end.program import eventually, resident
 from tests.faults.attackers import attacked
 from tests.faults.running import ANSWER_SECONDS, Running, running
 from tests.faults.test_hostile_growth import NAMES, buried, renewed, swinging
-from tests.notifications.receivers import http_receiver
+from tests.receivers import http_receiver
 
 # As the contract promises, beyond what an idle program takes.
 MOST_MIB = 64

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.fleet.monitoring import example, monitoring
-from tests.notifications.receivers import http_receiver
+from tests.receivers import http_receiver
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import yaml
 
 from scripts.alerts import ALERTS, RULE_FILES
 from tests.end_to_end.program import free_port, running
-from tests.notifications.receivers import Receiver
+from tests.receivers import Receiver
 
 Target = dict[str, list[str] | dict[str, str]]
 

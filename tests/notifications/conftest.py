@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.notifications.receivers import Receiver, TlsProxy, http_receiver, in_place_of_services
+from tests.receivers import Receiver, TlsProxy, http_receiver, in_place_of_services
 
 
 @pytest.fixture

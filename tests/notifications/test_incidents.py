@@ -11,8 +11,8 @@ from tests.builders import REBOOT_ID
 from tests.clocks import NOW
 from tests.http_server import Request
 from tests.notifications.messages import message
-from tests.notifications.receivers import TlsProxy, http_receiver
 from tests.notifications.senders import Direct
+from tests.receivers import TlsProxy, http_receiver
 
 KEY = f"{REBOOT_ID}/vm_0"
 TOKEN = "0123456789abcdef" * 2

@@ -42,7 +42,7 @@ from tests.end_to_end.program import eventually, resident
 from tests.http_server import Connection, endless, serving
 from tests.http_server import Request as HttpRequest
 from tests.notifications.messages import message
-from tests.notifications.receivers import Receiver, http_receiver
+from tests.receivers import Receiver, http_receiver
 
 SECONDS = 120
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n"

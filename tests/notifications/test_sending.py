@@ -15,8 +15,8 @@ from exporter.notifications.services import AppriseTarget
 from tests.builders import REBOOT_ID
 from tests.end_to_end.program import free_port
 from tests.notifications.messages import message
-from tests.notifications.receivers import Receiver, http_receiver
 from tests.notifications.senders import Direct
+from tests.receivers import Receiver, http_receiver
 
 CANARY = "canary0123456789abcdef"
 HEADER = "00-c7061bacafdc4513b24baa5f13a16123-00f067aa0ba902b7-01"

@@ -21,8 +21,8 @@ from tests.builders import REBOOT_ID
 from tests.http_server import Request
 from tests.notifications.golden_cases import EXPORTER_URL, VM, of
 from tests.notifications.messages import message
-from tests.notifications.receivers import Receiver, TlsProxy, mail_receiver
 from tests.notifications.senders import Direct
+from tests.receivers import Receiver, TlsProxy, mail_receiver
 
 SLACK = "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/"
 TELEGRAM = "tgram://123456789:ABCdefghijklmnopqrstuvwxyz123456789/12345"

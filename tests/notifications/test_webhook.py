@@ -12,8 +12,8 @@ from tests.clocks import NOW
 from tests.http_server import serving, then_hang_up
 from tests.notifications.golden_cases import VM
 from tests.notifications.messages import message
-from tests.notifications.receivers import Receiver
 from tests.notifications.senders import Direct
+from tests.receivers import Receiver
 
 REDIRECT = "a redirect, which is not followed; correct the target's URL"
 HEADER = "00-c7061bacafdc4513b24baa5f13a16123-00f067aa0ba902b7-01"

@@ -13,7 +13,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1 import trace_pb2
 
 from exporter.model.jobs import LogRecord, Signal, Span, SpanEvent
-from tests.notifications.receivers import Receiver
+from tests.receivers import Receiver
 
 _REQUESTS: dict[Signal, Any] = {
     Signal.TRACES: ExportTraceServiceRequest,

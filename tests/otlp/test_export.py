@@ -25,8 +25,8 @@ from exporter.otlp.worker import Exporter, ExportOutcome
 from tests.clocks import NOW, HandClock
 from tests.http_server import Connection, Request, dripping, serving, then_hang_up
 from tests.memory import traced
-from tests.notifications.receivers import Receiver, http_receiver, in_place_of_services
 from tests.otlp.receiver import log_records, messages, pushes, spans, values
+from tests.receivers import Receiver, http_receiver, in_place_of_services
 
 DONE = ExportOutcome()
 SPAN = Span(

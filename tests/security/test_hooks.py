@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.builders import FREEZE_ID
 from tests.end_to_end.program import eventually, metric
 from tests.faults.running import running
-from tests.notifications.receivers import http_receiver
+from tests.receivers import http_receiver
 from tests.security.support import CANARY, DOCUMENT, approvals, configuration, runs
 
 READABLE = ("/", "/metrics", "/api/v1/events", "/api/v1/status")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.end_to_end.program import eventually
 from tests.faults.running import running
-from tests.notifications.receivers import http_receiver
+from tests.receivers import http_receiver
 from tests.security.support import DOCUMENT, approvals, approved, configuration, runs
 
 NOBODY = 65534
