@@ -1,4 +1,4 @@
-"""Makers of events and documents, as Azure writes them and as the exporter holds them."""
+"""Makers of events, documents and messages, as Azure writes them and as the exporter holds them."""
 
 import json
 from datetime import timedelta
@@ -6,7 +6,10 @@ from email.utils import format_datetime
 from typing import Any
 
 from exporter.model.documents import Defect, Document
-from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent
+from exporter.model.events import SCHEDULED, STARTED, Affected, ScheduledEvent
+from exporter.model.lifecycle import ENDINGS, Change, Transition, TransitionRecord
+from exporter.model.messages import Message
+from exporter.model.views import EventView
 from tests.clocks import NOW
 
 FREEZE_ID = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"
@@ -65,3 +68,49 @@ def started(**fields: Any) -> ScheduledEvent:
 
 def document(*events: ScheduledEvent, incarnation: int = 1, defects: tuple[Defect, ...] = ()) -> Document:
     return Document(incarnation, events, defects)
+
+
+def view(**fields: Any) -> EventView:
+    """Return a Reboot of vm_0 and vm_1 in 15 minutes, with other values where given."""
+    values: dict[str, Any] = {
+        "id": REBOOT_ID,
+        "ids": (REBOOT_ID,),
+        "type": "Reboot",
+        "source": "Platform",
+        "status": SCHEDULED,
+        "target": Affected.SELF,
+        "resources": ("vm_0", "vm_1"),
+        "description": "The host is being repaired.",
+        "not_before": NOT_BEFORE,
+        "duration_seconds": 9,
+        "first_seen": NOW,
+        "started": None,
+        "ended": None,
+        "outcome": None,
+        "transitions": (TransitionRecord(Transition.SCHEDULED, NOW),),
+    }
+    return EventView(**(values | fields))
+
+
+def message(
+    transition: Transition = Transition.SCHEDULED,
+    *,
+    instance: str | None = "vm_0",
+    changes: tuple[Change, ...] = (),
+    detail: str = "",
+    **fields: Any,
+) -> Message:
+    """Return the message of a transition at NOW; the event has the life that leads there."""
+    life: dict[str, Any] = {}
+    if transition is Transition.STARTED:
+        life = {"status": STARTED, "not_before": None, "started": NOW}
+    if transition is Transition.ADVISED:
+        life = {"status": "Advisory"}
+    if transition in ENDINGS:
+        life = {"first_seen": NOW - timedelta(minutes=20), "ended": NOW, "outcome": transition}
+    if transition is Transition.COMPLETED:
+        started = NOW - timedelta(seconds=598)
+        life |= {"status": STARTED, "not_before": None, "started": started, "impact_seconds": 598.0}
+    return Message(
+        "oncall", REBOOT_ID.lower(), 1, transition, NOW, instance, view(**(life | fields)), changes, detail
+    )

@@ -115,7 +115,7 @@ def open_folder() -> Iterator[Path]:
 @pytest.fixture
 def checks_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Check targets and templates in this process, which spares another one for each configuration."""
-    from tests.notifications.senders import MemorySender
+    from tests.bench.senders import MemorySender
 
     monkeypatch.setattr(
         "exporter.notifications.planning.SenderProcess", lambda *_: MemorySender(is_real=True)

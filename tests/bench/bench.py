@@ -31,9 +31,9 @@ from exporter.model.messages import Rendered
 from exporter.otlp.worker import ExportOutcome
 from exporter.simulator import Fault, Simulator, SimulatorServer
 from tests.bench.loops import HandLoops
+from tests.bench.senders import MemorySender, MemoryTarget
 from tests.builders import body
 from tests.clocks import HandClock
-from tests.notifications.senders import MemorySender, MemoryTarget
 
 VM = "WestNO_0"
 SUCCEEDED = CommandResult(HookOutcome.SUCCEEDED, 0, 0.0, "")

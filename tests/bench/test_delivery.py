@@ -19,11 +19,10 @@ from exporter.notifications.protocol import Request, Send
 from exporter.state import jobs
 from exporter.state.outbox import Lane, Outbox
 from tests.bench import Bench, Build
-from tests.builders import raw_event
+from tests.bench.senders import OK
+from tests.builders import message, raw_event
 from tests.clocks import NOW
 from tests.end_to_end.program import eventually
-from tests.notifications.messages import message
-from tests.notifications.senders import OK
 from tests.state_support import alter, no_room_for_files, on_disk
 
 DOWN = Delivery(delivered=False, reason="it refuses connections")
@@ -592,6 +591,18 @@ def test_a_target_without_templates_has_the_general_ones(
     assert [message.title.startswith(title) for message in bench.sent()] == [True, True]
     remarks = [one.__dict__["key"] for one in caplog.records if one.msg.startswith("template failed")]
     assert remarks == ["templates.title"] * ("title" in own)
+
+
+def test_what_changed_keeps_its_type(build: Build) -> None:
+    """A template may do with a start what Python can, also after a restart; a description stays text."""
+    change = "{{ one.old.minute if one.field == 'not_before' else one.old }}"
+    body = f"{{% for one in changes %}}{change} {{% endfor %}}{{{{ event.not_before.hour }}}}"
+    bench = build(ONCALL.replace("retry_for", f'templates: {{body: "{body}", format: text}}, retry_for'))
+    before = raw_event(EventId="a", Description="2026-03-04T22:00:00Z")
+    bench.show(before)
+    leave(bench, before | {"NotBefore": "Wed, 04 Mar 2026 23:30:00 GMT", "Description": ""})
+    bench.kill()
+    assert bench.sent()[-1].body == "15 2026-03-04T22:00:00Z 23"
 
 
 def test_the_order_of_one_document(build: Build) -> None:

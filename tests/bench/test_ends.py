@@ -13,8 +13,8 @@ from exporter.model.messages import Backlog, Delivery, Failure
 from exporter.simulator import Fault
 from tests.bench import Bench, Build
 from tests.bench.bench import VM
+from tests.bench.senders import OK
 from tests.builders import FREEZE_ID, REBOOT_ID, raw_event
-from tests.notifications.senders import OK
 from tests.receivers import http_receiver
 from tests.state_support import on_disk
 

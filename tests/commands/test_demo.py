@@ -14,10 +14,10 @@ from exporter.config import PROGRAM, Overrides
 from exporter.config.addresses import Address
 from exporter.model.messages import Delivery, Rendered, Severity
 from exporter.notifications.planning import Plan
+from tests.bench.senders import MemorySender
+from tests.builders import message
 from tests.clocks import NOW, HandClock
 from tests.end_to_end.program import eventually
-from tests.notifications.messages import message
-from tests.notifications.senders import MemorySender
 from tests.web.support import freeze, life, snapshot
 
 

@@ -16,8 +16,8 @@ from exporter.model.messages import Backlog, Delivery, WatchChange
 from exporter.notifications.planning import Plan
 from exporter.notifications.samples import SAMPLE_ID
 from exporter.simulator import Simulator, SimulatorServer
+from tests.bench.senders import MemorySender
 from tests.clocks import HandClock
-from tests.notifications.senders import MemorySender
 from tests.receivers import http_receiver
 
 ALL = Route(targets=("all",))

@@ -43,11 +43,11 @@ from exporter.watch.watch import log_transition
 from exporter.web import webfile
 from exporter.web.webfile import WebSettings
 from exporter.work import Reloader
+from tests.bench.senders import MemorySender
 from tests.builders import body, scheduled
 from tests.clocks import NOW, HandClock
 from tests.faults.fuzz_inputs import CANARY
-from tests.notifications.renderers import Renderer
-from tests.notifications.senders import MemorySender
+from tests.notifications.sending import digest, rendered
 from tests.web import support
 from tests.web.certificates import Pki
 
@@ -82,13 +82,13 @@ def document(answer: bytes) -> None:
             assert line.isprintable(), line
             assert record.exc_info is None, line
     _write_down(steps, messages, clock)
-    renderers = [Renderer(Templates(format=style)) for style in ("markdown", "html", "text")]
+    templates = [Templates(format=style) for style in ("markdown", "html", "text")]
     for message in messages:
-        for renderer in renderers:
-            rendered = renderer.render(message, NOW)
-            (rendered.title + rendered.body).encode()
+        for one in templates:
+            shown = rendered(message, templates=one)
+            (shown.title + shown.body).encode()
     if messages:
-        renderers[0].digest(messages, NOW, limit=2000)
+        digest(messages, limit=2000)
 
 
 def _look(known: WatchState) -> None:

@@ -6,8 +6,8 @@ import pytest
 from exporter.model.causes import cause
 from exporter.model.events import SCHEDULED, STARTED
 from exporter.model.lifecycle import Transition
+from tests.builders import view
 from tests.clocks import NOW
-from tests.notifications.messages import view
 
 DAYS = {"not_before": NOW + timedelta(days=3), "description": ""}
 

@@ -11,9 +11,8 @@ from exporter.model.lifecycle import Change, Transition, TransitionRecord
 from exporter.model.messages import AnyMessage, Message, WatchChange, WatchMessage
 from exporter.model.views import ApprovalView
 from exporter.model.vm import VirtualMachine
-from tests.builders import FREEZE_ID
+from tests.builders import FREEZE_ID, message
 from tests.clocks import NOW
-from tests.notifications.messages import message
 
 EXPORTER_URL = "https://vm-0.example.com:9843/"
 SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"

@@ -1,5 +1,7 @@
+import itertools
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -7,11 +9,12 @@ from msgspec.structs import replace
 from exporter.config.addresses import Address
 from exporter.model.lifecycle import Transition
 from exporter.model.messages import AnyMessage, Backlog, Delivery, Message, WatchChange, WatchMessage
-from tests.builders import REBOOT_ID
+from exporter.notifications.child import Child
+from exporter.notifications.services import check
+from tests.builders import REBOOT_ID, message
 from tests.clocks import NOW
 from tests.http_server import Request
-from tests.notifications.messages import message
-from tests.notifications.senders import Direct
+from tests.notifications.sending import send
 from tests.receivers import TlsProxy, http_receiver
 
 KEY = f"{REBOOT_ID}/vm_0"
@@ -36,8 +39,9 @@ def told(transition: Transition, event_type: str = "Reboot", incident: str = KEY
     return replace(message(transition, type=event_type), incident=incident)
 
 
-def tell(target: Direct, *messages: AnyMessage) -> list[Delivery]:
-    return [target.send(one) for one in messages]
+def tell(url: str, *messages: AnyMessage, **fields: Any) -> list[Delivery]:
+    child = Child(lambda _: None)
+    return [send(one, url, child=child, **fields) for one in messages]
 
 
 def states(service: str, requests: list[Request]) -> list[tuple[str, str]]:
@@ -59,43 +63,43 @@ def test_one_incident_per_event(
     proxy: TlsProxy, service: str, event_type: str, life: tuple[Transition, ...]
 ) -> None:
     """All messages of a life have one key; the end closes it, whatever its severity, and only the end."""
-    sender = Direct(URLS[service])
-    assert all(one.delivered for one in tell(sender, *(told(one, event_type) for one in life)))
-    found = states(service, proxy.requests)
-    assert [key for key, _ in found] == [KEY] * len(life)
+    found = tell(URLS[service], *(told(one, event_type) for one in life))
+    assert all(one.delivered for one in found)
     *_, opens, closes = SERVICES[service]
-    assert found[-1][1] == closes
-    assert all(action != closes for _, action in found[:-1])
+    got = states(service, proxy.requests)
+    assert [key for key, _ in got] == [KEY] * len(life)
+    assert got[-1][1] == closes
+    assert all(action != closes for _, action in got[:-1])
     if service != "splunk":
-        assert all(action == opens for _, action in found[:-1])
+        assert all(action == opens for _, action in got[:-1])
 
 
 def test_goalert_has_a_server_of_its_own() -> None:
     """Its messages are like those of the others."""
     with http_receiver() as receiver:
-        sender = Direct(f"goalert://{receiver.authority}/{REBOOT_ID}")
-        tell(sender, told(Transition.SCHEDULED), told(Transition.COMPLETED))
+        url = f"goalert://{receiver.authority}/{REBOOT_ID}"
+        tell(url, told(Transition.SCHEDULED), told(Transition.COMPLETED))
     bodies = [request.json for request in receiver.requests]
     assert [(body["dedup"], body.get("action")) for body in bodies] == [(KEY, None), (KEY, "close")]
 
 
 @pytest.mark.parametrize("service", ["opsgenie", "jira"])
 def test_services_that_close_what_they_opened(proxy: TlsProxy, service: str, tmp_path: Path) -> None:
-    """An alert is opened, noted on and closed, also after a restart; without one nothing is sent."""
+    """An alert is opened, noted on and closed, by whichever child; without one nothing is sent."""
+    children = [Child(lambda _: None) for _ in range(2)]
 
-    def start() -> Direct:
-        return Direct(f"{service}://{TOKEN}", storage=str(tmp_path / "apprise"))
+    def skipped(*life: Message) -> list[bool]:
+        return [
+            send(one, f"{service}://{TOKEN}", child=child, storage=str(tmp_path / "apprise")).skipped
+            for one, child in zip(life, itertools.cycle(children))  # endless
+        ]
 
-    life = (Transition.SCHEDULED, Transition.APPROVED, Transition.STARTED)
-    assert [one.skipped for one in tell(start(), *map(told, life))] == [False] * 3
-    assert [one.skipped for one in tell(start(), told(Transition.COMPLETED))] == [False]
+    life = (Transition.SCHEDULED, Transition.APPROVED, Transition.STARTED, Transition.COMPLETED)
+    other = [told(one, "Freeze", "other/vm_0") for one in (life[0], life[-1])]
+    assert skipped(*other, *map(told, life), *other) == [*[True] * 2, *[False] * 4, *[True] * 2]
     actions = [re.sub(r".*/v2/alerts(/[^/?]*)?/?(\w*).*", r"\2", one.path) for one in proxy.requests]
     assert actions == ["", "notes", "", "close"]
     assert [one.json.get("alias") for one in proxy.requests] == [KEY, None, KEY, None]
-    proxy.requests.clear()
-    other = tuple(told(one, "Freeze", "other/vm_0") for one in (life[0], Transition.COMPLETED))
-    assert [one.skipped for one in tell(start(), *other)] == [True, True]
-    assert proxy.requests == []
 
 
 @pytest.mark.parametrize(
@@ -109,7 +113,7 @@ def test_what_the_url_says_comes_first(
     proxy: TlsProxy, service: str, rest: str, state: tuple[str, str]
 ) -> None:
     """A key or an action of the URL stays."""
-    tell(Direct(URLS[service] + rest), told(Transition.COMPLETED))
+    tell(URLS[service] + rest, told(Transition.COMPLETED))
     assert states(service, proxy.requests) == [state]
 
 
@@ -117,20 +121,17 @@ def test_the_watch_is_an_incident_of_its_own(proxy: TlsProxy) -> None:
     """Blind opens it, recovered closes it."""
     outage = WatchMessage("oncall", "outage", 1, WatchChange.BLIND, NOW, "vm_0", NOW, incident="watch/vm_0")
     over = WatchMessage("oncall", "outage", 2, WatchChange.RECOVERED, NOW, "vm_0", NOW, incident="watch/vm_0")
-    tell(Direct(URLS["pagerduty"]), outage, over)
+    tell(URLS["pagerduty"], outage, over)
     assert states("pagerduty", proxy.requests) == [("watch/vm_0", "trigger"), ("watch/vm_0", "resolve")]
 
 
 def test_a_backlog_for_services_with_incidents(tmp_path: Path) -> None:
     """They get no digest; behind a tag with others every message goes out by itself."""
-    file = tmp_path / "apprise.yml"
-    file.write_text(
-        f"urls:\n  - {URLS['pagerduty']}: [{{tag: both}}]\n  - json://127.0.0.1/: [{{tag: both}}]\n"
-    )
-
-    def backlog(address: Address) -> Backlog:
-        return Direct(address).backlog
-
-    assert backlog(Address("a", url=URLS["pagerduty"])) is Backlog.LAST
-    assert backlog(Address("a", url="json://127.0.0.1/")) is Backlog.DIGEST
-    assert backlog(Address("a", apprise_config=(str(file), "both"))) is Backlog.EACH
+    file, plain = tmp_path / "apprise.yml", "json://127.0.0.1/"
+    file.write_text(f"urls:\n  - {URLS['pagerduty']}: [{{tag: both}}]\n  - {plain}: [{{tag: both}}]\n")
+    both = Address("a", apprise_config=(str(file), "both"))
+    assert [check(one).backlog for one in (Address("a", URLS["pagerduty"]), Address("a", plain), both)] == [
+        Backlog.LAST,
+        Backlog.DIGEST,
+        Backlog.EACH,
+    ]

@@ -3,41 +3,33 @@ import shlex
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from exporter.config import Templates
 from exporter.model.events import Affected
 from exporter.model.lifecycle import Change, Transition, TransitionRecord
-from exporter.model.messages import AnyMessage, Message, TextFormat, WatchChange, WatchMessage
+from exporter.model.messages import Message, TextFormat, WatchChange, WatchMessage
 from exporter.model.views import ApprovalView
 from exporter.model.wording import command_line
-from tests.builders import NOT_BEFORE, REBOOT_ID
+from tests.builders import NOT_BEFORE, REBOOT_ID, message
 from tests.clocks import NOW
-from tests.notifications.messages import message
-from tests.notifications.renderers import Renderer
+from tests.notifications.sending import digest, rendered
 
 
 def body(sent: Message, **templates: Any) -> str:
-    return Renderer(Templates(**templates)).render(sent, NOW).body
+    return rendered(sent, templates=Templates(**templates)).body
 
 
 def title(sent: Message) -> str:
-    return Renderer(Templates()).render(sent, NOW).title
-
-
-def test_what_takes_the_vm_away_has_no_duration() -> None:
-    """A Terminate of unknown duration is not said to interrupt the VM for an unknown duration."""
-    assert "impact" not in body(message(type="Terminate", duration_seconds=None))
-    assert "Expected impact: about 9 s" in body(message(type="Terminate"))
+    return rendered(sent).title
 
 
 @pytest.mark.parametrize(("later", "at"), [(-1, " at 22:00 UTC"), (0, ", 4 Mar 22:00 UTC")])
 def test_an_event_of_another_day_has_its_date(later: int, at: str) -> None:
     """A time of day alone would be taken for that of today, if it is not within 20 hours."""
     now = NOW + timedelta(hours=20, seconds=later)
-    found = Renderer(Templates()).render(message(Transition.COMPLETED), now)
-    assert found.title == f"[SUCCESS] Reboot completed: vm_0{at}"
+    assert rendered(message(Transition.COMPLETED), now).title == f"[SUCCESS] Reboot completed: vm_0{at}"
 
 
 @pytest.mark.parametrize(
@@ -167,12 +159,12 @@ def test_many_vms_are_counted(count: int, more: str) -> None:
 )
 def test_a_late_message_begins_with_when_it_happened(text_format: TextFormat, start: str) -> None:
     """With any template, a late message has a note in its first line."""
-    renderer = Renderer(Templates(body="own", format=text_format))
-    found = renderer.render(message(), NOW + timedelta(minutes=12), failed=True)
+    own = Templates(body="own", format=text_format)
+    found = rendered(message(), NOW + timedelta(minutes=12), templates=own, failed=True)
     words = "This happened at 2026-03-04 22:00:00 UTC, 12 min ago; it could not be delivered before."
     assert found.body == start.format(words)
     assert found.title == "[WARNING] Reboot scheduled: vm_0 at 22:15 UTC (3 min)"
-    assert "could not be delivered" not in renderer.render(message(), NOW + timedelta(minutes=13)).body
+    assert "could not be delivered" not in rendered(message(), NOW + timedelta(minutes=13)).body
 
 
 @pytest.mark.parametrize(
@@ -180,30 +172,32 @@ def test_a_late_message_begins_with_when_it_happened(text_format: TextFormat, st
 )
 def test_a_late_html_document_stays_a_document(seconds: float, note: str) -> None:
     """Where a template writes a whole HTML document, the line goes into its body."""
-    renderer = Renderer(Templates(body="<html><BODY class=x>own</BODY></html>", format="html"))
-    found = renderer.render(message(), NOW + timedelta(seconds=seconds)).body
-    assert found == f"<html><BODY class=x>{note}own</BODY></html>"
+    own = Templates(body="<html><BODY class=x>own</BODY></html>", format="html")
+    found = rendered(message(), NOW + timedelta(seconds=seconds), templates=own)
+    assert found.body == f"<html><BODY class=x>{note}own</BODY></html>"
 
 
 def test_times_in_another_zone() -> None:
     """All times of a message are in one zone, each with the abbreviation of its day."""
-    found = Renderer(timezone="Europe/Berlin").render(
+    berlin, due = "Europe/Berlin", datetime(2026, 3, 29, 12, tzinfo=UTC)
+    found = rendered(
         message(
             Transition.UPDATED,
-            not_before=datetime(2026, 3, 29, 12, tzinfo=UTC),
-            changes=(Change("not_before", NOT_BEFORE, datetime(2026, 3, 29, 12, tzinfo=UTC)),),
+            not_before=due,
+            changes=(Change("not_before", NOT_BEFORE, due),),
         ),
         NOW + timedelta(minutes=1),
+        timezone=berlin,
     )
     assert found.title == "[WARNING] Reboot updated, +25 days: vm_0, 29 Mar 14:00 CEST"
     assert "UTC" not in found.body
     assert found.body.startswith("This happened at 2026-03-04 23:00:00 CET, 1 min ago.")
     assert "start 2026-03-04 23:15:00 CET -> 2026-03-29 14:00:00 CEST" in found.body
-    digest, _ = Renderer(timezone="Europe/Berlin").digest([message()], NOW)
-    assert "2026-03-04 23:00:00 CET scheduled: Reboot" in digest.body
+    several, _ = digest([message()], timezone=berlin)
+    assert "2026-03-04 23:00:00 CET scheduled: Reboot" in several.body
     own = Templates(body="{{ event.not_before }} {{ at.hour }} {{ event.not_before | utc }}", format="text")
-    written = Renderer(own, timezone="Europe/Berlin").render(message(), NOW).body
-    assert written == "2026-03-04 23:15:00 CET 23 2026-03-04 22:15:00 UTC"
+    found = rendered(message(), templates=own, timezone=berlin)
+    assert found.body == "2026-03-04 23:15:00 CET 23 2026-03-04 22:15:00 UTC"
 
 
 BLIND = WatchMessage(
@@ -216,16 +210,13 @@ BLIND = WatchMessage(
     NOW - timedelta(minutes=5),
     "GET http://169.254.169.254: timed out",
 )
-RECOVERED = msgspec.structs.replace(
-    BLIND, sequence=2, transition=WatchChange.RECOVERED, at=NOW + timedelta(minutes=7)
-)
 
 
 @pytest.mark.parametrize("text_format", ["markdown", "text", "html"])
 def test_what_imds_said_is_data(text_format: TextFormat) -> None:
     """The text of an error is not markup; while the VM has no name, the message names the host."""
-    odd = msgspec.structs.replace(BLIND, instance=None, incident="watch/db-1", error="<b>@all `x`")
-    found = Renderer(Templates(format=text_format)).render(odd, NOW, failed=True)
+    odd = replace(BLIND, instance=None, incident="watch/db-1", error="<b>@all `x`")
+    found = rendered(odd, templates=Templates(format=text_format), failed=True)
     assert found.title == "[WARNING] Blind: events of db-1 unknown for 5 min"
     assert "Host name: db-1" in found.body
     assert "@" not in found.body
@@ -234,18 +225,5 @@ def test_what_imds_said_is_data(text_format: TextFormat) -> None:
 
 def test_templates_of_the_user_are_for_events() -> None:
     """They could name what a message about the watch does not have."""
-    mine = Renderer(Templates(title="{{ event.id }}", body="{{ event.id }}"))
-    assert mine.render(BLIND, NOW) == Renderer(Templates()).render(BLIND, NOW)
-
-
-def test_both_kinds_come_back_from_json() -> None:
-    """Stored messages contain their kind, and keep the types of what changed."""
-    changes = (
-        Change("not_before", NOT_BEFORE, None),
-        Change("duration_seconds", None, 9),
-        Change("resources", ("vm_0",), ("vm_0", "vm_1")),
-        Change("description", "2026-03-04T22:00:00Z", ""),
-    )
-    updated = message(Transition.UPDATED, changes=changes)
-    for sent in (message(), updated, BLIND, RECOVERED):
-        assert msgspec.json.decode(msgspec.json.encode(sent), type=AnyMessage) == sent
+    mine = Templates(title="{{ event.id }}", body="{{ event.id }}")
+    assert rendered(BLIND, templates=mine) == rendered(BLIND)

@@ -6,9 +6,8 @@ from exporter.model.lifecycle import Transition
 from exporter.model.messages import Severity, TextFormat
 from exporter.notifications.fitting import CUT, fit_body, fit_title
 from exporter.notifications.styles import flat
-from tests.clocks import NOW
-from tests.notifications.messages import message
-from tests.notifications.renderers import Renderer
+from tests.builders import message
+from tests.notifications.sending import digest
 
 
 def cut(body: str, room: int | None, text_format: TextFormat) -> str:
@@ -91,7 +90,7 @@ def test_a_title_leaves_room_for_the_body() -> None:
 
 def test_a_digest_without_an_instance_is_worded() -> None:
     """The digest of a VM without a known name notes that."""
-    found, _ = Renderer(Templates(format="text")).digest([message(instance=None, resources=())], NOW)
+    found, _ = digest([message(instance=None, resources=())], templates=Templates(format="text"))
     assert found.title == "[WARNING] 1 message from a VM (name unknown): 1 scheduled"
     assert "Seen by a VM whose name is not known yet," in found.body
     assert "Reboot for this VM, " in found.body
@@ -111,30 +110,30 @@ def test_a_digest_without_an_instance_is_worded() -> None:
 def test_what_the_title_of_a_digest_has_room_for(marker: str, length: int, rest: str) -> None:
     """It counts the messages by transition, as far as 60 characters go."""
     sent = [message(one, instance="v" * length) for one in (Transition.SCHEDULED, Transition.STARTED)]
-    found, _ = Renderer(marker=marker).digest(sent, NOW)
+    found, _ = digest(sent, marker=marker)
     assert found.title == f"{marker}[CRITICAL] 2 messages from {'v' * length}{rest}"
 
 
 @pytest.mark.parametrize("text_format", ["markdown", "text", "html"])
 def test_as_many_go_in_as_fit(text_format: TextFormat) -> None:
     """The limit is kept, title and body name just those that are in, and the rest is for the next."""
-    renderer = Renderer(Templates(format=text_format))
+    templates = Templates(format=text_format)
     messages = [replace(message(id=f"id-{number}"), sequence=number) for number in range(40)]
-    found, number = renderer.digest(messages, NOW, limit=2000)
+    found, number = digest(messages, limit=2000, templates=templates)
     assert 5 < number < 40
     assert 2000 - 200 < len(found.title) + len(found.body) <= 2000
     assert found.title == f"[WARNING] {number} messages from vm_0: {number} scheduled"
     assert f"id-{number - 1}" in found.body
     assert f"id-{number}" not in found.body
-    rest, left = renderer.digest(messages[number:], NOW, limit=2000)
+    rest, left = digest(messages[number:], limit=2000, templates=templates)
     assert f"id-{number}" in rest.body
     assert left >= 1
     length = len(found.title) + len(found.body)
-    assert renderer.digest(messages, NOW, limit=length)[1] == number
+    assert digest(messages, limit=length, templates=templates)[1] == number
 
 
 def test_the_severity_is_of_those_that_are_in() -> None:
     """What did not fit does not alarm yet."""
     messages = [message(), message(Transition.STARTED)]
-    found, number = Renderer(Templates()).digest(messages, NOW, limit=300)
+    found, number = digest(messages, limit=300)
     assert (number, found.severity) == (1, Severity.WARNING)

@@ -1,6 +1,7 @@
 import re
 from datetime import UTC, datetime
 from html.parser import HTMLParser
+from typing import Any
 
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -13,9 +14,9 @@ from exporter.model.events import Affected
 from exporter.model.lifecycle import Change, Transition
 from exporter.model.messages import Message, Rendered, TextFormat
 from exporter.notifications.styles import flat
+from tests.builders import message
 from tests.clocks import NOW
-from tests.notifications.messages import message
-from tests.notifications.renderers import Renderer
+from tests.notifications.sending import digest, rendered
 
 thorough = settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 # With what services have besides CommonMark.
@@ -29,12 +30,14 @@ TEMPLATES: dict[TextFormat, str] = {
     "text": "{{ event.description }}\n{{ changes }}",
     "html": '<b>{{ event.description }}</b><i title="{{ event.id }}">{{ event.resources }}</i>',
 }
-OURS = [
-    Renderer(Templates(format=text_format), timezone=zone)
+OURS: list[dict[str, Any]] = [
+    {"templates": Templates(format=text_format), "timezone": zone}
     for text_format, zone in zip(TEMPLATES, ("UTC", "America/St_Johns", "Pacific/Kiritimati"), strict=True)
 ]
 TITLE = "{{ event.type }} {{ event.description }}"
-THEIRS = [Renderer(Templates(body=text, title=TITLE, format=form)) for form, text in TEMPLATES.items()]
+THEIRS: list[dict[str, Any]] = [
+    {"templates": Templates(body=text, title=TITLE, format=form)} for form, text in TEMPLATES.items()
+]
 
 texts = st.text(st.characters(exclude_categories=()), max_size=60) | st.sampled_from([EVIL, EVIL * 20])
 times = st.datetimes(timezones=st.just(UTC))
@@ -130,10 +133,10 @@ def is_harmless(found: Rendered) -> None:
 @thorough
 def test_no_text_of_azures_does_harm(sent: Message, now: datetime, limit: int | None, late: bool) -> None:
     """Whatever stands in whichever field, a message is rendered, is harmless, and keeps the limit."""
-    for renderer in (*OURS, *THEIRS):
-        found = renderer.render(sent, now, limit=limit, failed=late)
+    for fields in (*OURS, *THEIRS):
+        found = rendered(sent, now, limit=limit, failed=late, **fields)
         is_harmless(found)
-        assert renderer in THEIRS or len(found.title) <= 60
+        assert fields in THEIRS or len(found.title) <= 60
         assert limit is None or len(found.title) + len(found.body) <= limit
         assert limit is not None or len(found.body) < 20_000
 
@@ -148,8 +151,8 @@ def test_no_text_of_azures_does_harm(sent: Message, now: datetime, limit: int | 
 def test_markdown_shows_a_text_as_it_is(text: str) -> None:
     """In Markdown nothing is lost or added: what a parser makes of a text of Azure's is that text."""
     for before, after in (("", "!"), ("x: ", "")):
-        renderer = Renderer(Templates(body=f"{before}{{{{ event.description }}}}{after}"))
-        found = parsed(renderer.render(message(description=text), NOW).body)
+        templates = Templates(body=f"{before}{{{{ event.description }}}}{after}")
+        found = parsed(rendered(message(description=text), templates=templates).body)
         shown = "".join(token.content for token in found if token.type == "text")
         assert shown == f"{before}{flat(text)}{after}".rstrip()
 
@@ -161,8 +164,8 @@ def test_markdown_shows_a_text_as_it_is(text: str) -> None:
 def test_no_digest_loses_anything(sent: list[Message], now: datetime, limit: int | None) -> None:
     """A digest is safe and within the limit, and contains the first messages, in the number it states."""
     sent = [replace(item, event=replace(item.event, id=f"event-{n}-")) for n, item in enumerate(sent)]
-    for renderer in OURS:
-        found, number = renderer.digest(sent, now, limit=limit)
+    for fields in OURS:
+        found, number = digest(sent, now, limit=limit, **fields)
         is_harmless(found)
         assert 1 <= number <= len(sent)
         assert limit is None or len(found.title) + len(found.body) <= limit
@@ -177,8 +180,8 @@ def test_no_digest_loses_anything(sent: list[Message], now: datetime, limit: int
 @thorough
 def test_names_and_ids_stay_as_they_are(name: str, event_id: object) -> None:
     """What a VM can be called, and a GUID, stand in every message letter by letter."""
-    for renderer in OURS:
-        found = renderer.render(message(instance=name, id=str(event_id)), NOW)
+    for fields in OURS:
+        found = rendered(message(instance=name, id=str(event_id)), **fields)
         assert name in found.body
         assert len(name) > 12 or name in found.title
         assert str(event_id) in found.body

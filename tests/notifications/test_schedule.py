@@ -19,8 +19,8 @@ from exporter.notifications.schedule import (
 )
 from exporter.state.jobs import JobKey, Record
 from exporter.state.outbox import Lane, QueuedMessage
+from tests.builders import message
 from tests.clocks import HandClock
-from tests.notifications.messages import message
 
 INFO, WARNING, CRITICAL = Severity.INFO, Severity.WARNING, Severity.CRITICAL
 MESSAGES = {

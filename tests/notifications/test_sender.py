@@ -35,13 +35,12 @@ from exporter.notifications.protocol import (
 )
 from exporter.notifications.sender import SenderProcess, environment
 from tests.bench.loops import HandLoops
-from tests.builders import REBOOT_ID
+from tests.builders import REBOOT_ID, message
 from tests.clocks import NOW, HandClock
 from tests.end_to_end.program import children as started_by
 from tests.end_to_end.program import eventually, resident
 from tests.http_server import Connection, endless, serving
 from tests.http_server import Request as HttpRequest
-from tests.notifications.messages import message
 from tests.receivers import Receiver, http_receiver
 
 SECONDS = 120

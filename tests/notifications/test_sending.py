@@ -10,17 +10,15 @@ import pytest
 from exporter.config import Templates
 from exporter.config.addresses import Address
 from exporter.model.lifecycle import Transition
-from exporter.model.messages import Backlog, Delivery, Message
-from exporter.notifications.services import AppriseTarget
-from tests.builders import REBOOT_ID
+from exporter.model.messages import Delivery, Message
+from exporter.notifications.child import Child
+from tests.builders import REBOOT_ID, message
 from tests.end_to_end.program import free_port
-from tests.notifications.messages import message
-from tests.notifications.senders import Direct
+from tests.notifications.sending import send
 from tests.receivers import Receiver, http_receiver
 
 CANARY = "canary0123456789abcdef"
 HEADER = "00-c7061bacafdc4513b24baa5f13a16123-00f067aa0ba902b7-01"
-OPSGENIE = "opsgenie://01234567-89ab-cdef-0123-456789abcdef"
 MESSAGE = message()
 TITLE = "[WARNING] Reboot scheduled: vm_0 at 22:15 UTC (15 min)"
 
@@ -37,7 +35,7 @@ TITLE = "[WARNING] Reboot scheduled: vm_0 at 22:15 UTC (15 min)"
 def test_the_whole_message_arrives(receiver: Receiver, told: Message, word: str) -> None:
     """Title, body and severity come as they are."""
     templates = Templates(title="Größe", body="On {{ instance }}: \\n stays, :smile: too", format="text")
-    found = Direct(f"json://{receiver.authority}/x").send(told, templates=templates)
+    found = send(told, f"json://{receiver.authority}/x", templates=templates)
     assert (found.delivered, len(found.services)) == (True, 1)
     (request,) = receiver.requests
     assert request.path == "/x"
@@ -50,7 +48,7 @@ def test_redirects_are_not_followed(receiver: Receiver) -> None:
     moods = iter([302])
     with http_receiver(lambda _: next(moods)) as elsewhere:
         elsewhere.answer_headers = {"Location": f"http://{receiver.authority}/"}
-        found = Direct(f"json://user:{CANARY}@{elsewhere.authority}/").send(MESSAGE)
+        found = send(MESSAGE, f"json://user:{CANARY}@{elsewhere.authority}/")
     reason = "it answered 302 (Found), a redirect, which is not followed; correct the target's URL"
     assert found == Delivery(delivered=False, reason=reason)
     assert receiver.requests == []
@@ -64,7 +62,7 @@ def test_a_proxy_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setenv(name, f"http://user:{CANARY}@{authority}")
         for name in ("no_proxy", "NO_PROXY"):
             monkeypatch.delenv(name, raising=False)
-        return Direct(url).send(MESSAGE).reason
+        return send(MESSAGE, url).reason
 
     hook = Address("a", webhook="https://receiver.test/")
     closed = f"127.0.0.1:{free_port()}"
@@ -75,7 +73,7 @@ def test_a_proxy_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         assert reason(closed, target) == f"the proxy http://{closed} refuses connections"
     monkeypatch.setenv("https_proxy", f"http://user:{CANARY}@{closed}")
-    assert Direct(hook).send(MESSAGE).reason == f"the proxy http://{closed} refuses connections"
+    assert send(MESSAGE, hook).reason == f"the proxy http://{closed} refuses connections"
     with http_receiver(407) as proxy:
         words = f"the proxy http://{proxy.authority} answered 407 (Proxy Authentication Required)"
         assert reason(proxy.authority, "jsons://receiver.test/") == words
@@ -93,7 +91,7 @@ def test_a_proxy_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_services_of_plain_text_have_it_all(receiver: Receiver, url: str, word: str) -> None:
     """Where neither colour nor markup is shown, the words still say it."""
-    assert Direct(url.format(receiver.authority)).send(MESSAGE).delivered
+    assert send(MESSAGE, url.format(receiver.authority)).delivered
     text = unquote_plus(receiver.requests[0].body.decode())
     assert all(part in text for part in (TITLE, REBOOT_ID, word))
 
@@ -108,15 +106,13 @@ def test_a_tag_is_all_its_services(tmp_path: Path, receiver: Receiver) -> None:
             f"  - json://{other.authority}/two: [{{tag: oncall}}]\n"
             f"  - json://{receiver.authority}/three: [{{tag: other}}]\n"
         )
-        target = Direct(Address("a", apprise_config=(str(file), "oncall")))
-        found = target.send(MESSAGE)
+        target = Address("a", apprise_config=(str(file), "oncall"))
+        found = send(MESSAGE, target)
         assert found.reason == "JSON: it answered 500 (Internal Server Error)"
         other.mood = 200
-        assert target.send(MESSAGE, services=found.services).delivered
+        assert send(MESSAGE, target, services=found.services).delivered
         assert [request.path for request in receiver.requests] == ["/one"]
         assert [request.path for request in other.requests] == ["/two"]
-        assert target.send(MESSAGE).delivered
-        assert [request.path for request in receiver.requests] == ["/one", "/one"]
 
 
 def test_included_files(tmp_path: Path, receiver: Receiver) -> None:
@@ -131,9 +127,7 @@ def test_included_files(tmp_path: Path, receiver: Receiver) -> None:
     for name, content in (("main.yml", yaml), ("main.cfg", text)):
         file = tmp_path / name
         file.write_text(content)
-        target = Direct(Address("a", apprise_config=(str(file), "oncall")))
-        assert target.backlog is Backlog.DIGEST
-        found = target.send(MESSAGE)
+        found = send(MESSAGE, Address("a", apprise_config=(str(file), "oncall")))
         assert (found.delivered, len(found.services)) == (True, 3)
     assert sorted(request.path for request in receiver.requests) == sorted(
         ["/text", "/yaml", "/absolute"] * 2
@@ -161,7 +155,7 @@ def test_no_secret_shows(receiver: Receiver, number: int, mood: Any, monkeypatch
     receiver.mood = mood
     url = urls(receiver.authority)[number]
     url += f"{'&' if '?' in url else '?'}rto=0.3"
-    delivery = Direct(url).send(MESSAGE)
+    delivery = send(MESSAGE, url)
     assert CANARY not in repr(delivery) + repr(Address("a", url=url))
 
 
@@ -178,7 +172,7 @@ def test_a_netrc_replaces_no_header(
     if is_webhook:
         headers = {"Authorization": "Bearer x"}
         address = Address("a", webhook=f"http://{receiver.authority}/", headers=headers)
-    assert Direct(address).send(MESSAGE).delivered
+    assert send(MESSAGE, address).delivered
     assert receiver.requests[0].headers["authorization"] == "Bearer x"
 
 
@@ -189,18 +183,9 @@ def test_the_header_goes_with_services_that_take_headers(
     receiver: Receiver, scheme: str, header: str | None
 ) -> None:
     """It is that of the message, and none where the message has none; headers of the URL stay."""
-    target = Direct(f"{scheme}://{receiver.authority}/topic?+X-Own=1")
-    assert target.send(MESSAGE, traceparent=HEADER).delivered
-    assert target.send(MESSAGE).delivered
+    child = Child(lambda _: None)
+    for traceparent in (HEADER, ""):
+        target = f"{scheme}://{receiver.authority}/topic?+X-Own=1"
+        assert send(MESSAGE, target, child=child, traceparent=traceparent).delivered
     assert [request.headers.get("traceparent") for request in receiver.requests] == [header, None]
     assert [request.headers.get("x-own") for request in receiver.requests] == [header and "1"] * 2
-
-
-@pytest.mark.parametrize(
-    ("url", "storage", "is_kept"),
-    [("json://h.test/", "apprise", True), (OPSGENIE, "", True), (OPSGENIE, "apprise", False)],
-)
-def test_services_are_opened_once(tmp_path: Path, url: str, storage: str, is_kept: bool) -> None:
-    """They are kept for the next message, unless others write to their storage."""
-    target = AppriseTarget(Address("a", url=url), storage and str(tmp_path / storage))
-    assert (target.open() is target.open()) is is_kept

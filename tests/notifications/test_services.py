@@ -15,13 +15,13 @@ from exporter.config import Templates
 from exporter.model.lifecycle import Change, Transition
 from exporter.model.messages import Delivery, Failure, Message, Rendered, Severity, TextFormat
 from exporter.model.views import ApprovalView
+from exporter.notifications.child import Child
 from exporter.notifications.fitting import CUT
 from exporter.notifications.services import Service
-from tests.builders import REBOOT_ID
+from tests.builders import REBOOT_ID, message
 from tests.http_server import Request
 from tests.notifications.golden_cases import EXPORTER_URL, VM, of
-from tests.notifications.messages import message
-from tests.notifications.senders import Direct
+from tests.notifications.sending import send
 from tests.receivers import Receiver, TlsProxy, mail_receiver
 
 SLACK = "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/"
@@ -48,7 +48,7 @@ FORMATS: tuple[TextFormat, ...] = ("markdown", "text", "html")
 
 def deliver(url: str, told: Message, text_format: TextFormat = "markdown") -> None:
     templates = Templates(format=text_format)
-    delivery = Direct(url, templates=templates, exporter_url="https://vm_0.example.com/").send(told)
+    delivery = send(told, url, templates=templates, exporter_url="https://vm_0.example.com/")
     assert delivery.delivered, delivery.reason
 
 
@@ -128,7 +128,7 @@ def test_the_reason_of_the_receiver_is_told(
     """In its own words, cleaned, with what to do about it where that is known."""
     url, host, status, body, reason = refusal
     monkeypatch.setitem(proxy.answers, host, (status, body))
-    assert Direct(url).send(message()).reason == f"it answered {reason}"
+    assert send(message(), url).reason == f"it answered {reason}"
 
 
 DIRECT = "/powerautomate/automations/direct"
@@ -163,7 +163,7 @@ def test_long_messages_are_cut_not_refused(proxy: TlsProxy, service: str, text_f
     """What a service does not take whole arrives as far as it takes it, as one message that says so."""
     many = tuple(f"vm_{number:04}_of_a_rather_long_name" for number in range(2000))
     long = Templates(format=text_format, body="{{ event.id }}\n{{ event.resources | join(' ') }}")
-    assert Direct(SERVICES[service], templates=long).send(message(resources=many)).delivered
+    assert send(message(resources=many), SERVICES[service], templates=long).delivered
     assert len(proxy.requests) == 1
     assert REBOOT_ID in texts(proxy.requests)
     assert CUT in texts(proxy.requests)
@@ -195,7 +195,7 @@ def told(request: Request) -> str:
 def test_a_message_is_one_request(proxy: TlsProxy, service: str, text_format: TextFormat) -> None:
     """Each arrives with its event and, where there is room, all links and what to do; the rest gives way."""
     url, limit = SMALL[service]
-    target = Direct(url, templates=Templates(format=text_format), exporter_url=EXPORTER_URL)
+    templates, child = Templates(format=text_format), Child(lambda _: None)
     long = "Größe & <b>: the host is being repaired, and " * 12
     waits = ApprovalView("hold", None, "no rule matches")
     sent = [
@@ -204,7 +204,7 @@ def test_a_message_is_one_request(proxy: TlsProxy, service: str, text_format: Te
         replace(of(Transition.HOOK_FAILED, "Reboot"), detail=long),
     ]
     for number, one in enumerate(sent, start=1):
-        assert target.send(one).delivered
+        assert send(one, url, child=child, templates=templates, exporter_url=EXPORTER_URL).delivered
         assert len(proxy.requests) == number
         shown = unescape(told(proxy.requests[-1]))
         assert len(told(proxy.requests[-1])) <= limit
@@ -221,8 +221,8 @@ def test_of_facts_the_static_ones_give_way(proxy: TlsProxy) -> None:
     """A push keeps what happens and says that it was shortened; a mail beside it is whole."""
     with mail_receiver() as mailbox:
         mail = f"mailto://127.0.0.1:{mailbox.port}/?from=azse@example.com&to=ops@example.com"
-        target = Direct(f"{SMALL['pushover'][0]} {mail}", exporter_url=EXPORTER_URL)
-        assert target.send(of(Transition.SCHEDULED, "Reboot", description="repair " * 70)).delivered
+        long = of(Transition.SCHEDULED, "Reboot", description="repair " * 70)
+        assert send(long, f"{SMALL['pushover'][0]} {mail}", exporter_url=EXPORTER_URL).delivered
     (request,) = proxy.requests
     shown, whole = told(request), mailbox.mails[0].get_body(("plain",))
     assert whole is not None
@@ -238,7 +238,7 @@ def test_of_facts_the_static_ones_give_way(proxy: TlsProxy) -> None:
 def test_pagerduty_gets_all_changes(proxy: TlsProxy) -> None:
     """Several facts with one label are one detail."""
     changes = (Change("duration_seconds", None, 9), Change("description", "", "Repair."))
-    assert Direct(PAGERDUTY).send(replace(message(Transition.UPDATED), changes=changes)).delivered
+    assert send(message(Transition.UPDATED, changes=changes), PAGERDUTY).delivered
     details = proxy.requests[0].json["payload"]["custom_details"]
     assert details["Changed"] == 'impact unknown duration -> about 9 s; description none -> "Repair."'
 
@@ -247,7 +247,7 @@ def test_pagerduty_gets_what_it_has_fields_for(proxy: TlsProxy) -> None:
     """The headline is the summary, the VM the source, the facts are the details; what the URL says stays."""
     started = replace(message(Transition.STARTED), vm=VM)
     for url in (PAGERDUTY, f"{PAGERDUTY}/mine/?click=https://own.test/&+Team=ops"):
-        assert Direct(url, exporter_url="https://vm-0.example.com/").send(started).delivered
+        assert send(started, url, exporter_url="https://vm-0.example.com/").delivered
     first, second = (request.json for request in proxy.requests)
     payload = first["payload"]
     assert (payload["severity"], payload["source"]) == ("critical", "vm_0")
@@ -264,9 +264,9 @@ def test_pagerduty_gets_what_it_has_fields_for(proxy: TlsProxy) -> None:
 )
 def test_severity_sets_the_priority(receiver: Receiver, url: str, field: str, values: list[Any]) -> None:
     """Of a service that has priorities."""
-    target = Direct(url.format(receiver.authority))
+    child = Child(lambda _: None)
     for told in (message(type="Freeze"), message(), message(Transition.STARTED)):
-        assert target.send(told).delivered
+        assert send(told, url.format(receiver.authority), child=child).delivered
     found = [{**request.headers, **request.json}[field] for request in receiver.requests]
     assert found == values
 
@@ -275,9 +275,10 @@ def test_mails_of_an_event_are_a_thread() -> None:
     """All refer to the same id; mail programs show the priority."""
     with mail_receiver() as mailbox:
         url = f"mailto://127.0.0.1:{mailbox.port}/?from=azse@example.com&to=ops@example.com"
-        target = Direct(url)
+        child = Child(lambda _: None)
         for transition in (Transition.SCHEDULED, Transition.STARTED):
-            assert target.send(replace(message(transition), incident=f"{REBOOT_ID}/vm_0")).delivered
+            told = replace(message(transition), incident=f"{REBOOT_ID}/vm_0")
+            assert send(told, url, child=child).delivered
     first, second = mailbox.mails
     thread = f"<{REBOOT_ID}/vm_0@scheduled-events.invalid>"
     assert first["references"] == second["references"] == thread
@@ -296,7 +297,7 @@ def test_a_mail_server_refuses_the_content(reply: str, reason: str, failure: Fai
     with mail_receiver() as mailbox:
         mailbox.reply = reply
         url = f"mailto://127.0.0.1:{mailbox.port}/?from=azse@example.com&to=ops@example.com"
-        assert Direct(url).send(message()) == Delivery(False, reason, failure)
+        assert send(message(), url) == Delivery(False, reason, failure)
 
 
 @pytest.mark.parametrize("text_format", FORMATS)

@@ -5,8 +5,8 @@ import pytest
 
 from exporter.model.lifecycle import Transition, TransitionRecord
 from exporter.model.messages import Severity, severity
+from tests.builders import message
 from tests.clocks import NOW
-from tests.notifications.messages import message
 
 TYPES = (("Freeze",), ("Reboot", "Redeploy", "Evacuate"), ("Preempt", "Terminate"))
 PHASED = ("scheduled", "started", "updated", "imminent")

@@ -10,9 +10,9 @@ from exporter.model.vm import VirtualMachine
 from exporter.notifications.protocol import Checked
 from exporter.notifications.samples import SAMPLE_ID, is_sample, samples, watch_sample
 from exporter.notifications.templates import Vm
+from tests.builders import message
 from tests.clocks import NOW
-from tests.notifications.messages import message
-from tests.notifications.renderers import Renderer, checked
+from tests.notifications.sending import checked, rendered
 
 NAMES = (
     "event, transition, instance, vm, at, now, time_left, severity, changes, detail, headline, explanation, "
@@ -149,8 +149,8 @@ def test_there_is_one_sample_of_each_transition(instance: str | None) -> None:
         assert (event.outcome, event.ended) == ((sample.transition, NOW) if over else (None, None))
         notice = timedelta(minutes=15 if over or event.started else 0)
         assert event.first_seen == (event.started or NOW) - notice
-        rendered = Renderer(Templates(title="{{ transition }}")).render(sample, NOW)
-        assert rendered.title == f"(test) {sample.transition}"
-        assert "This is a test message." in rendered.body
+        shown = rendered(sample, templates=Templates(title="{{ transition }}"))
+        assert shown.title == f"(test) {sample.transition}"
+        assert "This is a test message." in shown.body
         assert is_sample(sample)
     assert not is_sample(message())

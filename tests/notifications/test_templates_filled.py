@@ -1,18 +1,16 @@
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from exporter.config import Templates
 from exporter.model.lifecycle import Change, Transition
 from exporter.model.messages import TextFormat
 from exporter.notifications.protocol import Checked
 from exporter.notifications.templates import Vm
-from tests.builders import REBOOT_ID
+from tests.builders import REBOOT_ID, message
 from tests.clocks import NOW
 from tests.notifications.golden_cases import EXPORTER_URL, SUBSCRIPTION, VM, of
-from tests.notifications.messages import message
-from tests.notifications.renderers import Renderer, checked
+from tests.notifications.sending import checked, rendered, send
 from tests.notifications.test_templates import LINE
 
 DESCRIPTION = "*a* [b](http://c) <i>d</i> `e` \\f ~~g~~ |h| &lt; _i_ j_k\n# l"
@@ -22,8 +20,8 @@ def body(text: str, **fields: Any) -> str:
     """Return what a template makes of a message, in the format ``text_format``."""
     text_format = fields.pop("text_format", "markdown")
     transition = fields.pop("transition", Transition.SCHEDULED)
-    renderer = Renderer(Templates(body=text, format=text_format))
-    return renderer.render(message(transition, **fields), NOW).body
+    templates = Templates(body=text, format=text_format)
+    return rendered(message(transition, **fields), templates=templates).body
 
 
 def test_every_variable_can_be_used() -> None:
@@ -106,9 +104,8 @@ def test_no_text_is_left_out() -> None:
 
 def test_data_is_never_evaluated() -> None:
     """A description that is a template stays text."""
-    found = Renderer(Templates(body="{{ event.description }}", title="{{ event.description }}")).render(
-        message(description="{{ 7 * 7 }} {% raw %} {0} %s"), NOW
-    )
+    templates = Templates(body="{{ event.description }}", title="{{ event.description }}")
+    found = rendered(message(description="{{ 7 * 7 }} {% raw %} {0} %s"), templates=templates)
     assert found.body == r"{{ 7 \* 7 }} {% raw %} {0} %s"
     assert found.title == "{{ 7 ? 7 }} {% raw %} {0} %s"
 
@@ -116,7 +113,8 @@ def test_data_is_never_evaluated() -> None:
 def test_a_title_is_one_plain_line() -> None:
     """A title has no line break, no control character, no markup of Azure's, and at most 150 characters."""
     title = "{{ transition }}:\n{{ event.description }}\u202e\x07" + "x" * 200
-    found = Renderer(Templates(title=title, format="html")).render(message(description="<b>\n*c*"), NOW).title
+    templates = Templates(title=title, format="html")
+    found = rendered(message(description="<b>\n*c*"), templates=templates).title
     assert found.startswith("scheduled: ?b? ?c???xxx")
     assert len(found) == 150
     assert found.endswith("x...")
@@ -126,19 +124,18 @@ def test_a_template_that_fails_later_gives_way_to_ours() -> None:
     """If a template fails on what no sample had, the built-in text is sent, with a remark for the log."""
     text = "{% if event.description == 'odd' %}{{ 1 / 0 }}{% endif %}mine"
     assert checked(body=text) == Checked()
-    renderer = Renderer(Templates(title=text, body=text))
-    ours = Renderer(Templates()).render(message(description="odd"), NOW)
-    assert renderer.render(message(description="odd"), NOW) == ours
-    assert set(renderer.remarks) == {"title", "body"}
-    assert "division by zero" in renderer.remarks["body"]
-    assert renderer.render(replace(message(), sequence=2), NOW).body == "mine"
+    mine, odd = Templates(title=text, body=text), message(description="odd")
+    found = send(odd, "", templates=mine)
+    assert found.rendered == rendered(odd)
+    assert found.remarks.keys() == {"title", "body"}
+    assert "division by zero" in found.remarks["body"]
+    assert rendered(message(), templates=mine).body == "mine"
 
 
 def test_a_template_that_says_nothing_gives_way_to_ours() -> None:
     """An empty message is none: where a template leaves a title or a body blank, ours stands in."""
     blank = "{% if transition == 'started' %}x{% endif %}"
-    ours = Renderer(Templates()).render(message(), NOW)
-    assert Renderer(Templates(title=blank, body=blank)).render(message(), NOW) == ours
+    assert rendered(message(), templates=Templates(title=blank, body=blank)) == rendered(message())
 
 
 def test_every_fact_about_the_vm_can_be_used() -> None:
@@ -147,7 +144,8 @@ def test_every_fact_about_the_vm_can_be_used() -> None:
     text = "|".join(f"{{{{ vm.{name} }}}}" for name in names)
     assert checked(body=text) == Checked()
     sent = of(Transition.SCHEDULED, "Reboot")
-    assert Renderer(Templates(body=text), EXPORTER_URL).render(sent, NOW).body.split("|") == [
+    found = rendered(sent, templates=Templates(body=text), exporter_url=EXPORTER_URL)
+    assert found.body.split("|") == [
         "rg_web",
         SUBSCRIPTION,
         "westeurope",
@@ -167,11 +165,3 @@ def test_every_fact_about_the_vm_can_be_used() -> None:
     assert checked(body="{{ vm.name }}").problem.startswith(
         f"{LINE}an unknown field of vm, which has resource_group, "
     )
-
-
-def test_a_change_of_not_before_is_a_datetime() -> None:
-    """A template may do with it, and with the event's own, what Python can; the outbox keeps it as text."""
-    text = "{% for change in changes %}{{ change.old.minute }} {{ change.new.minute }}{% endfor %}"
-    text += "{{ event.not_before.strftime(' %H:%M') }}"
-    found = Renderer(Templates(body=text)).render(of(Transition.UPDATED, "Reboot"), NOW)
-    assert found.body == "25 15 22:15"

@@ -7,28 +7,27 @@ from msgspec.structs import replace
 from exporter.config.addresses import Address
 from exporter.model.lifecycle import Transition
 from exporter.model.messages import Delivery, Failure, WatchChange, WatchMessage
-from tests.builders import REBOOT_ID
+from tests.builders import REBOOT_ID, message
 from tests.clocks import NOW
 from tests.http_server import serving, then_hang_up
 from tests.notifications.golden_cases import VM
-from tests.notifications.messages import message
-from tests.notifications.senders import Direct
+from tests.notifications.sending import send
 from tests.receivers import Receiver
 
 REDIRECT = "a redirect, which is not followed; correct the target's URL"
 HEADER = "00-c7061bacafdc4513b24baa5f13a16123-00f067aa0ba902b7-01"
 
 
-def hook(receiver: Receiver) -> Direct:
+def hook(receiver: Receiver) -> Address:
     url = f"http://{receiver.authority}/events?x=1"
-    return Direct(Address("automation", webhook=url, headers={"Authorization": "Bearer abc"}))
+    return Address("automation", webhook=url, headers={"Authorization": "Bearer abc"})
 
 
 def test_an_event_is_a_cloud_event(receiver: Receiver) -> None:
     """All attributes of the contract are there, and the id is the same for every repetition."""
     sent = replace(message(Transition.STARTED), vm=VM)
     for _ in range(2):
-        assert hook(receiver).send(sent, NOW + timedelta(hours=1), traceparent=HEADER).delivered
+        assert send(sent, hook(receiver), NOW + timedelta(hours=1), traceparent=HEADER).delivered
     first, second = receiver.requests
     assert first.body == second.body
     assert first.path == "/events?x=1"
@@ -54,7 +53,7 @@ def test_the_watch_has_the_instance_as_subject(receiver: Receiver) -> None:
     """Blind and recovered are about the VM; while its name is unknown, they come from the host."""
     blind = WatchMessage("a", "watch x", 1, WatchChange.BLIND, NOW, "vm_0", NOW, "timed out")
     for sent in (blind, replace(blind, instance=None)):
-        assert hook(receiver).send(sent).delivered
+        assert send(sent, hook(receiver)).delivered
     event, unnamed = (request.json for request in receiver.requests)
     assert (event["type"], event["source"], event["subject"]) == ("scheduled_event.blind", "vm_0", "vm_0")
     assert event["data"]["error"] == "timed out"
@@ -79,14 +78,13 @@ def test_answers_count_as_those_of_any_target(
 ) -> None:
     """The status decides."""
     receiver.mood = mood
-    found = hook(receiver).send(message())
-    assert found == Delivery(failure is None, reason, failure or Failure.TARGET)
+    assert send(message(), hook(receiver)) == Delivery(failure is None, reason, failure or Failure.TARGET)
 
 
 def test_the_reason_of_the_receiver_is_told(receiver: Receiver) -> None:
     """Without the secrets of the URL and of the headers."""
     receiver.mood, receiver.answer = 400, b'{"message": "abc may not post to /events?x=1: no such scope"}'
-    assert hook(receiver).send(message()).reason == (
+    assert send(message(), hook(receiver)).reason == (
         "it answered 400 (Bad Request): ... may not post to /...?x=...: no such scope"
     )
 
@@ -94,4 +92,4 @@ def test_the_reason_of_the_receiver_is_told(receiver: Receiver) -> None:
 def test_what_follows_the_status_is_not_read() -> None:
     """An answer that breaks off is one."""
     with serving(then_hang_up(b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n")) as server:
-        assert Direct(Address("a", webhook=server.url)).send(message()) == Delivery(delivered=True)
+        assert send(message(), Address("a", webhook=server.url)).delivered

@@ -2,23 +2,24 @@
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from datetime import datetime
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from exporter.clock import SystemClock
-from exporter.config.addresses import Address
 from exporter.health import Health
-from exporter.model.messages import AnyMessage, Backlog, Delivery, Rendered
+from exporter.model.messages import Backlog, Delivery, Rendered
 from exporter.notifications.child import Child
+from exporter.notifications.fitting import Room
 from exporter.notifications.protocol import Checked, CheckTarget, Request, Send, request_of
 from exporter.notifications.sender import SenderProcess
-from tests.clocks import NOW
-from tests.notifications.renderers import characters
 
 OK = Delivery(delivered=True)
+
+
+def characters(limit: int | None) -> Room | None:
+    """Return the room of a service that takes so many characters of title and body; None takes all."""
+    return None if limit is None else Room(lambda title, body, _: len(title) + len(body) - limit)
 
 
 class MemoryTarget:
@@ -45,7 +46,7 @@ class MemorySender(SenderProcess):
         clock = SystemClock()
         super().__init__(clock, Health(clock), {})
         self.targets: dict[str, MemoryTarget] = {}
-        self.child = Child(lambda _: None)
+        self._child = Child(lambda _: None)
         self.prepared = 0
         self._is_real = is_real
 
@@ -65,42 +66,16 @@ class MemorySender(SenderProcess):
     def stop(self) -> None:
         """Do nothing: the next program uses it again."""
 
-    def render(self, request: Send, limit: int | None) -> tuple[Rendered, int, dict[str, str]]:
-        """Return what the target gets, of how many messages, and why templates failed."""
-        return self.child.renderer.render(request, characters(limit))
-
     def _answer(self, request: Request) -> Delivery | Checked:
         if self._is_real or not isinstance(request, Send | CheckTarget):
-            return self.child.result(request)
+            return self._child.result(request)
         target = self.target(request.address.target)
         if isinstance(request, CheckTarget):
             return Checked(backlog=target.backlog)
-        rendered, count, remarks = self.render(request, target.body_limit)
+        rendered, count, remarks = self._child.renderer.render(request, characters(target.body_limit))
         target.requests.append(request)
         target.tried.append(rendered)
         delivery = target.answer(rendered)
         if delivery.delivered and not delivery.skipped:
             target.sent.append(rendered)
         return replace(delivery, count=count, remarks=remarks)
-
-
-class Direct:
-    """A target to which messages are sent in this process, as the sender process sends them."""
-
-    def __init__(self, address: Address | str, **fields: Any) -> None:
-        self._address = Address("oncall", url=address) if isinstance(address, str) else address
-        self._fields = fields
-        self._child = Child(lambda _: None)
-
-    def send(self, message: AnyMessage, now: datetime = NOW, **fields: Any) -> Delivery:
-        """Send a message; ``fields`` are those of `Send`."""
-        result = self._child.result(Send(self._address, (message,), now, **(self._fields | fields)))
-        assert isinstance(result, Delivery)
-        return result
-
-    @property
-    def backlog(self) -> Backlog:
-        """What a check says."""
-        result = self._child.result(CheckTarget(self._address))
-        assert isinstance(result, Checked)
-        return result.backlog
