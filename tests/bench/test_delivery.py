@@ -16,6 +16,7 @@ from exporter.model.lifecycle import HISTORY
 from exporter.model.messages import Backlog, Delivery, Failure, Rendered
 from exporter.notifications import worker
 from exporter.notifications.protocol import Request, Send
+from exporter.simulator import Fault
 from exporter.state import jobs
 from exporter.state.outbox import Lane, Outbox
 from tests.bench import Bench, Build
@@ -591,6 +592,19 @@ def test_a_target_without_templates_has_the_general_ones(
     assert [message.title.startswith(title) for message in bench.sent()] == [True, True]
     remarks = [one.__dict__["key"] for one in caplog.records if one.msg.startswith("template failed")]
     assert remarks == ["templates.title"] * ("title" in own)
+
+
+def test_a_message_has_the_facts_of_its_moment(build: Build) -> None:
+    """Also one that is sent after a restart, and one about the watch, while IMDS does not answer."""
+    bench = build(ONCALL)
+    bench.loops.idle.add("notify oncall")
+    bench.show(raw_event(EventType="Reboot"))
+    bench.simulator.set_fault(Fault("error"))
+    bench.advance(400)
+    bench.loops.idle.clear()
+    bench.restart()
+    assert [one.title.split()[1] for one in bench.sent()] == ["Reboot", "Blind:"]
+    assert all("VM size: " in one.body for one in bench.sent())
 
 
 def test_what_changed_keeps_its_type(build: Build) -> None:

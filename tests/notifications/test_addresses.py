@@ -5,16 +5,15 @@ from pathlib import Path
 import pytest
 
 from exporter.clock import SystemClock
-from exporter.config import Overrides, loading
-from exporter.config.addresses import Address, NotifyUrls, resolve, shown
-from exporter.errors import ConfigurationError, Mistakes
+from exporter.config import Overrides
+from exporter.config.addresses import Address, NotifyUrls, shown
+from exporter.errors import ConfigurationError
 from exporter.health import Health
 from exporter.model.messages import Backlog
 from exporter.notifications import planning
 from exporter.notifications.planning import Plan
 from exporter.notifications.protocol import Checked, CheckTarget
 from exporter.notifications.sender import SenderProcess
-from exporter.notifications.services import refusal
 
 pytestmark = pytest.mark.usefixtures("checks_in_process")
 CANARY = "canary0123456789abcdef"
@@ -23,8 +22,29 @@ NOT_TAKEN = f"Apprise does not accept this slack:// URL: {{token_b}} is missing;
 UNKNOWN = "Apprise knows no service foo://; see the list in its documentation"
 ONLY_NAMES = "${...} must contain only the name of a variable; use ${NAME}"
 NO_TEMPLATE = "line 1 of the template: Expected an expression, got 'end of statement block'"
+# What Apprise names of a URL: the first part that is missing or malformed, and the form of the whole.
+MALFORMED = (
+    ("slack://", f"slack:// URL: {{token_a}} is missing; {SLACK_FORM}"),
+    ("slack://CANARY/CANARY", f"slack:// URL: {{token_c}} is missing; {SLACK_FORM}"),
+    ("slack://CANARY/-CANARY/x", f"slack:// URL: {{token_b}} is malformed; {SLACK_FORM}"),
+    (
+        "discord://1",
+        "discord:// URL: {webhook_token} is missing; write it like discord://{webhook_id}/{webhook_token}",
+    ),
+    ("tgram://1", "tgram:// URL: {bot_token} is malformed; write it like tgram://{bot_token}"),
+    ("mailto://u", "mailto:// URL; write it like mailto://user:password@example.com?to=oncall@example.com"),
+)
+INCOMPLETE = (
+    "Apprise does not recognize this https:// URL, or part of it is missing; copy all of it, or use the "
+    "service's own scheme, such as slack://"
+)
 NO_PLACE = "is a URL; set it as a target's url"
 NO_URL = "is not a valid URL; write it like mailto://user:password@example.com"
+
+
+def target(keys: str) -> str:
+    """Return a configuration with a target of these keys."""
+    return f"notifications: {{targets: [{{name: a, {keys}}}]}}"
 
 
 def plan(folder: Path, text: str, urls: tuple[str, ...] = (), **environ: str) -> Plan:
@@ -33,49 +53,32 @@ def plan(folder: Path, text: str, urls: tuple[str, ...] = (), **environ: str) ->
     return planning.load(file, Overrides(), urls, environ)[1]
 
 
-def url_of(folder: Path, target: str, **environ: str) -> str:
-    file = folder / "c.yml"
-    file.write_text(f"notifications: {{targets: [{{name: a, {target}}}]}}")
-    mistakes = Mistakes()
-    settings, parsed = loading.load_parsed(file, Overrides(), mistakes)
-    found = resolve(settings.notifications, (), parsed, environ, mistakes)
-    mistakes.check()
-    (address,) = found
-    return address.url
-
-
-def without_page(message: str) -> str:
-    """Return an error without the address of the service's page, which Apprise has."""
-    return re.sub("; see https://[^ ]+$", "", message)
+def refused(folder: Path, text: str, urls: tuple[str, ...] = (), **environ: str) -> str:
+    """Return the error about a configuration, without the page of the service, which Apprise has."""
+    with pytest.raises(ConfigurationError) as caught:
+        plan(folder, text, urls, **environ)
+    assert CANARY not in str(caught.value)
+    return re.sub("; see https://[^ ]+$", "", str(caught.value))
 
 
 def test_where_a_url_comes_from(tmp_path: Path) -> None:
     """It stands in the file, in a variable of the environment, or in a file of its own."""
     secret = tmp_path / "secret"
     secret.write_text("json://in.file/\n")
-    secret.chmod(0o600)
-    assert url_of(tmp_path, "url: 'json://here/'") == "json://here/"
-    assert url_of(tmp_path, "url: '${A}'", A="json://a/") == "json://a/"
-    assert url_of(tmp_path, "url: 'json://${U}:${P}@h/$1'", U="u", P="${U}") == "json://u:${U}@h/$1"
-    assert url_of(tmp_path, f"url_file: {secret}") == "json://in.file/"
-    webhook = "{name: a, webhook: '${U}', headers: {X: 'b ${T}'}}"
-    hook = plan(tmp_path, f"notifications: {{targets: [{webhook}]}}", U="https://h.test/x", T="t").addresses[
-        "a"
-    ]
+    for keys, url in {
+        "url: 'json://here/'": "json://here/",
+        "url: '${A}'": "json://a/",
+        "url: 'json://${U}:${P}@h/$1'": "json://u:${U}@h/$1",
+        f"url_file: {secret}": "json://in.file/",
+    }.items():
+        assert plan(tmp_path, target(keys), A="json://a/", U="u", P="${U}").addresses["a"].url == url
+    text = target("webhook: '${U}', headers: {X: 'b ${T}'}")
+    hook = plan(tmp_path, text, U="https://h.test/x", T="t").addresses["a"]
     assert (hook.webhook, hook.headers, hook.label) == ("https://h.test/x", {"X": "b t"}, "https://h.test")
 
 
-def test_a_plan_has_every_target(tmp_path: Path) -> None:
-    """Targets of the file and of --notify, each with the routes that lead to it."""
-    text = "notifications: {targets: [{name: a, url: 'json://h/'}], retry_for: 1h}"
-    found = plan(tmp_path, text, ("json://i/", "json://j/"))
-    assert list(found.addresses) == ["a", "notify-1", "notify-2"]
-    assert [route.targets for route in found.routes] == [("a", "notify-1", "notify-2")]
-    assert (found.retry_for, found.storage) == (3600.0, "")
-
-
 @pytest.mark.parametrize(
-    ("target", "message"),
+    ("keys", "message"),
     [
         ("url: '${ONCALL}'", "url: the environment has no variable ONCALL; set it, or use url_file"),
         ("url: '${EMPTY}'", "url: the environment has no variable EMPTY; set it, or use url_file"),
@@ -90,21 +93,18 @@ def test_a_plan_has_every_target(tmp_path: Path) -> None:
         ("url: 'foo://CANARY'", f"url: {UNKNOWN}"),
         ("url: 'slack://CANARY'", f"url: {NOT_TAKEN}"),
         ("url_file: FOLDER/bad", f"url_file: {NOT_TAKEN}"),
+        *((f"url: '{url}'", f"url: Apprise does not accept this {reason}") for url, reason in MALFORMED),
+        ("url: 'https://hooks.slack.com/services/CANARY'", f"url: {INCOMPLETE}"),
         ("url: 'json://h/', templates: {body: '{% if %}'}", f"templates.body: {NO_TEMPLATE}"),
     ],
 )
-def test_targets_that_are_refused(tmp_path: Path, target: str, message: str) -> None:
-    """Errors have file, line, key and remedy, and not the secret."""
+def test_targets_that_are_refused(tmp_path: Path, keys: str, message: str) -> None:
+    """Errors have file, line, key and remedy, and not the secret; of a URL they name what is wrong."""
     for name, content in {"empty": " \n", "two": "json://a/ json://b/", "bad": f"slack://{CANARY}"}.items():
         (tmp_path / name).write_text(content)
-        (tmp_path / name).chmod(0o600)
-    target = target.replace("FOLDER", str(tmp_path)).replace("CANARY", CANARY)
-    with pytest.raises(ConfigurationError) as caught:
-        plan(tmp_path, f"notifications: {{targets: [{{name: a, {target}}}]}}", EMPTY="")
+    keys = keys.replace("FOLDER", str(tmp_path)).replace("CANARY", CANARY)
     place = f"{tmp_path / 'c.yml'}:1: notifications.targets[0]."
-    found = without_page(str(caught.value))
-    assert found == place + message.replace("FOLDER", str(tmp_path))
-    assert CANARY not in str(caught.value)
+    assert refused(tmp_path, target(keys), EMPTY="") == place + message.replace("FOLDER", str(tmp_path))
 
 
 SERVICES = (
@@ -143,26 +143,20 @@ def test_what_is_left_around_a_url_is_refused(tmp_path: Path, around: str, fault
     secret = tmp_path / "secret"
     for url in SERVICES:
         wrong = around.format(url)
-        places = {
-            "url: '${U}'": f"url: the value of the variable U {fault}",
-            "webhook: '${U}'": f"webhook: the value of the variable U {fault}",
-        }
+        secret.write_text(wrong)
+        literal = "url: '{}'".format(wrong.replace("'", "''"))
+        places = {"url: '${U}'": f"url: the value of the variable U {fault}"}
+        if wrong.startswith("http"):
+            places["webhook: '${U}'"] = f"webhook: the value of the variable U {fault}"
         if "\n" not in wrong:
-            literal = "url: '{}'".format(wrong.replace("'", "''"))
             places |= {
                 f"url_file: {secret}": f"url_file: the URL in the file {fault}",
                 literal: f"url: {fault}",
             }
-        secret.write_text(wrong)
-        for target, problem in places.items():
-            if target.startswith("webhook") and not wrong.startswith("http"):
-                continue
-            with pytest.raises(ConfigurationError) as caught:
-                plan(tmp_path, f"notifications: {{targets: [{{name: a, {target}}}]}}", U=wrong)
-            assert str(caught.value) == f"{tmp_path / 'c.yml'}:1: notifications.targets[0].{problem}"
-        with pytest.raises(ConfigurationError) as caught:
-            plan(tmp_path, "", (wrong,))
-        assert str(caught.value) == f"--notify: URL 1: {fault}"
+        for keys, problem in places.items():
+            found = refused(tmp_path, target(keys), U=wrong)
+            assert found == f"{tmp_path / 'c.yml'}:1: notifications.targets[0].{problem}"
+        assert refused(tmp_path, "", (wrong,)) == f"--notify: URL 1: {fault}"
 
 
 RESERVED = (
@@ -173,7 +167,7 @@ LINE_BREAK = "contains a line break or another control character; remove it"
 
 
 @pytest.mark.parametrize(
-    ("target", "value", "fault"),
+    ("keys", "value", "fault"),
     [
         *(("url: 'json://u:${V}@h.test'", f"a{letter}{CANARY}", RESERVED) for letter in "/?#@;:[]"),
         *(("url: 'mailto://${V}:p@h.test'", f"a{letter}{CANARY}", RESERVED) for letter in "@:/"),
@@ -196,13 +190,11 @@ LINE_BREAK = "contains a line break or another control character; remove it"
     ],
 )
 def test_a_value_that_leaves_its_part_of_the_url_is_refused(
-    tmp_path: Path, target: str, value: str, fault: str
+    tmp_path: Path, keys: str, value: str, fault: str
 ) -> None:
     """No password decides to which host a message goes; the error does not repeat it."""
-    with pytest.raises(ConfigurationError) as caught:
-        plan(tmp_path, f"notifications: {{targets: [{{name: a, {target}}}]}}", V=value)
-    assert str(caught.value).endswith(f": the value of the variable V {fault}")
-    assert CANARY not in str(caught.value)
+    found = refused(tmp_path, target(keys), V=value)
+    assert found.endswith(f": the value of the variable V {fault}")
 
 
 ENCODE = "in user names, passwords and tokens write @ as %40"
@@ -230,10 +222,7 @@ ENCODE = "in user names, passwords and tokens write @ as %40"
 )
 def test_reserved_characters_in_a_password_are_refused(tmp_path: Path, url: str, fault: str) -> None:
     """Also where the URL is one text, as far as it can be known."""
-    with pytest.raises(ConfigurationError) as caught:
-        plan(tmp_path, "", (url,))
-    assert str(caught.value).startswith(f"--notify: URL 1: {fault}; {ENCODE}")
-    assert CANARY not in str(caught.value)
+    assert refused(tmp_path, "", (url,)).startswith(f"--notify: URL 1: {fault}; {ENCODE}")
 
 
 @pytest.mark.parametrize(
@@ -253,8 +242,7 @@ def test_reserved_characters_in_a_password_are_refused(tmp_path: Path, url: str,
 def test_values_that_stay_in_their_part(tmp_path: Path, url: str, value: str) -> None:
     """They are used as they are."""
     expected = url.replace("${V}", value).strip()
-    found = plan(tmp_path, f"notifications: {{targets: [{{name: a, url: '{url}'}}]}}", V=value)
-    assert found.addresses["a"].url == expected
+    assert plan(tmp_path, target(f"url: '{url}'"), V=value).addresses["a"].url == expected
 
 
 @pytest.mark.parametrize(
@@ -266,67 +254,31 @@ def test_values_that_stay_in_their_part(tmp_path: Path, url: str, value: str) ->
     ],
 )
 def test_flags_that_are_refused(tmp_path: Path, urls: tuple[str, ...], message: str) -> None:
-    """An error about a URL on the command line has its position there."""
-    with pytest.raises(ConfigurationError) as caught:
-        plan(tmp_path, "", urls)
-    assert without_page(str(caught.value)) == message
-    with pytest.raises(ConfigurationError) as caught:
-        plan(tmp_path, "", urls, SCHEDULED_EVENTS_NOTIFY=" ".join(urls))
+    """An error about a URL on the command line, or in the variable, has its position there."""
+    assert refused(tmp_path, "", urls) == message
     if all(map(str.strip, urls)):
-        assert without_page(str(caught.value)) == message.replace("--notify", "SCHEDULED_EVENTS_NOTIFY")
-
-
-@pytest.mark.parametrize(
-    ("url", "reason"),
-    [
-        ("slack://", f": {{token_a}} is missing; {SLACK_FORM}"),
-        (f"slack://{CANARY}/{CANARY}", f": {{token_c}} is missing; {SLACK_FORM}"),
-        (f"slack://{CANARY}/-{CANARY}/x", f": {{token_b}} is malformed; {SLACK_FORM}"),
-        ("discord://1", ": {webhook_token} is missing; write it like discord://{webhook_id}/{webhook_token}"),
-        ("tgram://1", ": {bot_token} is malformed; write it like tgram://{bot_token}"),
-        (f"mailto://u:{CANARY}@a@h", ": it has more than one @; write %40 in user names and passwords"),
-        ("mailto://u", "; write it like mailto://user:password@example.com?to=oncall@example.com"),
-    ],
-)
-def test_the_part_that_is_wrong_is_named(url: str, reason: str) -> None:
-    """It is the first that is missing or malformed, as Apprise names it, with the form of the whole."""
-    scheme = url.partition(":")[0]
-    found = refusal(Address("a", url))
-    assert without_page(found) == f"Apprise does not accept this {scheme}:// URL{reason}"
-    assert CANARY not in found
-
-
-def test_a_web_address_that_is_incomplete() -> None:
-    """Apprise accepts the addresses that some services show, but only whole ones."""
-    found = refusal(Address("a", f"https://hooks.slack.com/services/{CANARY}"))
-    assert found.startswith(
-        "Apprise does not recognize this https:// URL, or part of it is missing; copy all"
-    )
+        variable = "SCHEDULED_EVENTS_NOTIFY"
+        found = refused(tmp_path, "", urls, **{variable: " ".join(urls)})
+        assert found == message.replace("--notify", variable)
 
 
 def test_tags_of_an_apprise_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """An existing Apprise configuration is used by tag; a tag that it does not have is refused."""
-    file = tmp_path / "apprise.yml"
+    file, place = tmp_path / "apprise.yml", f"{tmp_path / 'c.yml'}:1: notifications"
     file.write_text("urls:\n  - json://h/: [{tag: oncall}]\n")
-    text = "notifications: {{apprise_config: {}, targets: [{{name: a, tag: {}}}]}}"
-    addresses = plan(tmp_path, text.format(file, "oncall")).addresses
-    assert {name: one.label for name, one in addresses.items()} == {"a": "tag oncall"}
+    text = f"notifications: {{apprise_config: {file}, targets: [{{name: a, tag: oncall}}]}}"
+    assert plan(tmp_path, text).addresses["a"].label == "tag oncall"
     assert "does not accept" not in caplog.text
-    with pytest.raises(ConfigurationError) as caught:
-        plan(tmp_path, text.format(file, "offcall"))
     problem = "notifications.apprise_config has no service with this tag that Apprise accepts; add it there"
-    assert str(caught.value) == f"{tmp_path / 'c.yml'}:1: notifications.targets[0].tag: {problem}"
+    assert refused(tmp_path, text.replace("oncall", "offcall")) == f"{place}.targets[0].tag: {problem}"
     for content, problem in (
-        ("urls:\n  - json://h/\n     - {tag: oncall}\n", rf"^{re.escape(str(file))}:3: is not valid YAML: "),
-        ("url:\n  - json://h/: [{tag: oncall}]\n", r"tag: Apprise accepts no service in the file of "),
+        ("urls:\n  - json://h/\n     - {tag: oncall}\n", f"{file}:3: is not valid YAML: "),
+        ("url:\n  - json://h/: [{tag: oncall}]\n", f"{place}.targets[0].tag: Apprise accepts no service in "),
     ):
         file.write_text(content)
-        with pytest.raises(ConfigurationError, match=problem):
-            plan(tmp_path, text.format(file, "oncall"))
-    with pytest.raises(
-        ConfigurationError, match=r"1: notifications\.apprise_config: the file cannot be read: No such"
-    ):
-        plan(tmp_path, f"notifications: {{apprise_config: {tmp_path / 'missing.yml'}}}")
+        assert refused(tmp_path, text).startswith(problem)
+    missing = f"notifications: {{apprise_config: {tmp_path / 'missing.yml'}}}"
+    assert refused(tmp_path, missing).startswith(f"{place}.apprise_config: the file cannot be read: No such")
 
 
 CANNOT = "the file cannot be read"
@@ -375,11 +327,8 @@ def test_faults_of_apprise_files(tmp_path: Path, name: str, content: str, fault:
     (tmp_path / "wrong.yml").write_text("urls:\n- {a: {{ b }}\n")
     (tmp_path / name).write_text(content)
     text = f"notifications: {{apprise_config: {tmp_path / name}, targets: [{{name: a, tag: x}}]}}"
-    with pytest.raises(ConfigurationError) as caught:
-        plan(tmp_path, text)
     place = f"{tmp_path / 'c.yml'}:1: notifications.targets[0].tag: "
-    assert str(caught.value).startswith(place + fault.replace("FOLDER", str(tmp_path)))
-    assert CANARY not in str(caught.value)
+    assert refused(tmp_path, text).startswith(place + fault.replace("FOLDER", str(tmp_path)))
 
 
 @pytest.mark.parametrize(
@@ -393,9 +342,8 @@ def test_a_url_in_the_wrong_place_is_not_shown(tmp_path: Path, file: str, tag: s
     """Whoever puts the URL where a file or a tag belongs does not find it in the log."""
     (tmp_path / "apprise.yml").write_text("urls:\n  - json://h/: [{tag: x}]\n")
     path = file if "://" in file else tmp_path / file
-    with pytest.raises(ConfigurationError) as caught:
-        plan(tmp_path, f"notifications: {{apprise_config: '{path}', targets: [{{name: a, tag: '{tag}'}}]}}")
-    assert str(caught.value) == f"{tmp_path / 'c.yml'}:1: notifications.{place}, but {NO_PLACE}"
+    text = f"notifications: {{apprise_config: '{path}', targets: [{{name: a, tag: '{tag}'}}]}}"
+    assert refused(tmp_path, text) == f"{tmp_path / 'c.yml'}:1: notifications.{place}, but {NO_PLACE}"
 
 
 def test_services_of_a_file_that_are_not_taken_are_warned_of(
@@ -426,7 +374,7 @@ def test_misspelt_parameters_are_warned_of(tmp_path: Path, caplog: pytest.LogCap
         "mailto://u:p@h.test?too=a@h.test&formatt=text&from=b@h.test&Mode=ssl&+Too=x json://i.test?x=1&-too=1"
     )
     native = f"https://discord.com/api/webhooks/123456789012345678/{'a' * 68}?formatt=text"
-    plan(tmp_path, f"notifications: {{targets: [{{name: a, url: '{url}'}}]}}", (native,))
+    plan(tmp_path, target(f"url: '{url}'"), (native,))
     problems = [vars(one)["problem"] for one in caplog.records if one.getMessage() == "unknown parameter"]
     place = f"{tmp_path / 'c.yml'}:1: notifications.targets[0].url"
     problem = "has a parameter that the service does not know; did you mean"

@@ -1,21 +1,13 @@
-from datetime import timedelta
-
 import pytest
-from msgspec.structs import replace
 
 from exporter import config
 from exporter.config import Config, Notifications, Route
 from exporter.config.loading import Loaded
 from exporter.config.match import Match, Scope
 from exporter.config.yamlfile import YamlFile
-from exporter.model.events import Affected
-from exporter.model.lifecycle import ENDINGS, Change, Transition
-from exporter.model.messages import Message, Outage, WatchChange, WatchMessage
-from exporter.model.views import Snapshot
-from exporter.model.vm import VirtualMachine
+from exporter.model.lifecycle import ENDINGS, Transition
 from exporter.notifications.planning import Plan, plan_of
-from tests.builders import FREEZE_ID, NOT_BEFORE, REBOOT_ID, scheduled
-from tests.clocks import NOW
+from tests.builders import FREEZE_ID, REBOOT_ID, scheduled
 from tests.lives import Story
 
 FREEZES = Route(targets=("chat",), match=Match(event_types=("Freeze",)))
@@ -70,43 +62,6 @@ def test_what_holds_without_routes(
     settings = Config(notifications=Notifications(targets=targets, routes=tuple(routes)))
     plan = plan_of(Loaded(settings, YamlFile(), (), extra))
     assert [route.targets for route in plan.routes] == expected
-
-
-@pytest.mark.parametrize("vm", [None, VirtualMachine(name="WestNO_0", resource_group="rg")])
-def test_a_message_has_the_facts_of_its_moment(vm: VirtualMachine | None) -> None:
-    """One that is sent later still has those of its transition: after a restart IMDS may not answer."""
-    life = Story()
-    life.feed(scheduled())
-    later = NOT_BEFORE + timedelta(minutes=5)
-    step = life.feed(scheduled(not_before=later))
-    (message,) = Plan([Route(("a",))]).compose(step.occurrences, instance="WestNO_0", now=life.now, vm=vm)
-    assert message == Message(
-        target="a",
-        key=FREEZE_ID.lower(),
-        sequence=2,
-        transition=Transition.UPDATED,
-        at=NOW + timedelta(seconds=2),
-        instance="WestNO_0",
-        event=message.event,
-        changes=(Change("not_before", NOT_BEFORE, later),),
-        vm=vm or VirtualMachine(),
-        incident=f"{FREEZE_ID}/WestNO_0",
-    )
-    assert (message.event.target, message.event.not_before) == (Affected.SELF, later)
-
-
-@pytest.mark.parametrize(("change", "sequence"), [(WatchChange.BLIND, 1), (WatchChange.RECOVERED, 2)])
-def test_who_hears_of_the_watch(change: WatchChange, sequence: int) -> None:
-    """Its targets get the facts of the outage, in the order of the file."""
-    vm = VirtualMachine(name="WestNO_0", resource_group="rg")
-    outage, snapshot = Outage(NOW, "watch/x"), Snapshot(instance="WestNO_0", last_error="timed out", vm=vm)
-    later = NOW + timedelta(minutes=5)
-    plan = Plan(watch_targets=("b", "a"), node="node-0")
-    vm = replace(vm, node="node-0")
-    assert plan.compose_watch(change, outage, later, snapshot) == tuple(
-        WatchMessage(target, outage.key, sequence, change, later, "WestNO_0", NOW, "timed out", vm, "watch/x")
-        for target in ("b", "a")
-    )
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from exporter.config import Templates
 from exporter.model.lifecycle import Change, Transition
-from exporter.model.messages import Delivery, Failure, Message, Rendered, Severity, TextFormat
+from exporter.model.messages import Delivery, Failure, Message, TextFormat
 from exporter.model.views import ApprovalView
 from exporter.notifications.child import Child
 from exporter.notifications.fitting import CUT
@@ -258,17 +258,45 @@ def test_pagerduty_gets_what_it_has_fields_for(proxy: TlsProxy) -> None:
     assert second["payload"]["custom_details"]["Team"] == "ops"
 
 
+FIVE = ["-1", "-1", "0", "1"]
+# Pushsafer's field is "pr".
+PRIORITY = re.compile(r"""pr(?:iority)?['"]?[=:] ?['"]?(-?\w+)""")
+ALERTS = "01234567-89ab-cdef-0123-456789abcdef"
+
+
 @pytest.mark.parametrize(
-    ("url", "field", "values"),
-    [("gotify://{}/token", "priority", [1, 5, 8]), ("ntfy://{}/topic", "x-priority", ["low", "high", "max"])],
+    ("url", "priorities"),
+    [
+        *((f"{scheme}://{'a' * 32}", FIVE) for scheme in ("join", "psafers")),
+        *((PUSHOVER, FIVE), (f"prowl://{'a' * 40}", FIVE)),
+        ("gotify://{}/token", ["1", "1", "5", "8"]),
+        ("gotify://{}/token?priority=low", ["0"] * 4),
+        ("ntfy://{}/topic", ["low", "low", "high", "max"]),
+        # What is silent opens no alert.
+        *(
+            (f"{scheme}://01234567-89ab-cdef-0123-456789abcdef", ["P3", "P5"])
+            for scheme in ("opsgenie", "jira")
+        ),
+        ("smseagle://token@{}/11111111111", ["0", "0", "0", "1"]),
+    ],
 )
-def test_severity_sets_the_priority(receiver: Receiver, url: str, field: str, values: list[Any]) -> None:
-    """Of a service that has priorities."""
+def test_severity_sets_the_priority(
+    proxy: TlsProxy, receiver: Receiver, url: str, priorities: list[str]
+) -> None:
+    """Of a service that has priorities, unless the URL has one."""
     child = Child(lambda _: None)
-    for told in (message(type="Freeze"), message(), message(Transition.STARTED)):
-        assert send(told, url.format(receiver.authority), child=child).delivered
-    found = [{**request.headers, **request.json}[field] for request in receiver.requests]
-    assert found == values
+    for told in (
+        message(type="Freeze"),
+        message(Transition.COMPLETED),
+        message(),
+        message(Transition.STARTED),
+    ):
+        send(told, url.format(receiver.authority), child=child)
+    sent = [
+        f"{request.headers} {request.path} {request.body.decode()}"
+        for request in proxy.requests + receiver.requests
+    ]
+    assert [found[1] for one in sent if (found := PRIORITY.search(one))] == priorities
 
 
 def test_mails_of_an_event_are_a_thread() -> None:
@@ -338,29 +366,3 @@ def test_what_the_url_says_comes_first(url: str, connect: float, read: float, ov
     assert (plugin.socket_connect_timeout, plugin.socket_read_timeout) == (connect, read)
     assert plugin.overflow_mode == overflow
     assert (plugin.request_rate_per_sec, plugin.retry) == (0, 0)
-
-
-@pytest.mark.parametrize(
-    ("url", "priorities"),
-    [
-        *((f"{scheme}://{'a' * 32}", (-1, -1, 0, 1)) for scheme in ("join", "psafer")),
-        (f"pover://{'u' * 30}@{'t' * 30}", (-1, -1, 0, 1)),
-        (f"prowl://{'a' * 40}", (-1, -1, 0, 1)),
-        ("gotify://host.test/token", (1, 1, 5, 8)),
-        ("gotify://host.test/token?priority=low", (0, 0, 0, 0)),
-        ("ntfy://host.test/topic", ("low", "low", "high", "max")),
-        ("opsgenie://01234567-89ab-cdef-0123-456789abcdef", (2, 2, 3, 5)),
-        ("jira://01234567-89ab-cdef-0123-456789abcdef", (2, 2, 3, 5)),
-        ("smseagle://token@host.test/11111111111", (0, 0, 0, 1)),
-    ],
-)
-def test_priorities(url: str, priorities: tuple[Any, ...]) -> None:
-    """Services are known by Apprise's names, and get priorities unless a URL has one."""
-    for known in (url, ""):
-        plugin: Any = Apprise.instantiate(url)
-        service = Service(plugin, known)
-        found = []
-        for severity in Severity:
-            service._set_fields(Rendered("", "", "text", severity))
-            found.append(plugin.priority)
-        assert tuple(found) == priorities

@@ -12,11 +12,6 @@ TYPES = (("Freeze",), ("Reboot", "Redeploy", "Evacuate"), ("Preempt", "Terminate
 PHASED = ("scheduled", "started", "updated", "imminent")
 
 
-def test_the_watch_has_its_place() -> None:
-    """Being blind is a warning, and the end of it a success."""
-    assert (severity("blind"), severity("recovered")) == (Severity.WARNING, Severity.SUCCESS)
-
-
 def test_a_message_knows_its_severity() -> None:
     """An update or a failed hook counts by whether the event of its message has begun, or is over."""
     begun = (TransitionRecord(Transition.STARTED, NOW),)
