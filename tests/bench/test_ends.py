@@ -187,16 +187,22 @@ def test_only_services_with_incidents_get_what_no_route_leads_to_them(build: Bui
 
 @pytest.mark.parametrize("status", [200, 400])
 def test_a_target_of_several_services(build: Build, tmp_path: Path, status: int) -> None:
-    """Behind a tag only the service with incidents gets the end, also if another refused the message."""
+    """Behind a tag each has a message once, whatever another answers; one with incidents gets the end."""
     file = tmp_path / "apprise.yml"
     target = "{name: oncall, tag: night}"
     with http_receiver() as pager, http_receiver(status) as chat:
-        urls = [f"goalert://{pager.authority}/{REBOOT_ID}", f"json://{chat.authority}"]
-        file.write_text(f"urls: [{', '.join(f'{{{url!r}: [{{tag: night}}]}}' for url in urls)}]")
+        urls = {
+            f"goalert://{pager.authority}/{REBOOT_ID}": "night",
+            f"json://{chat.authority}": "night",
+            f"json://{chat.authority}/another": "day",
+        }
+        file.write_text(f"urls: [{', '.join(f'{{{url!r}: [{{tag: {tag}}}]}}' for url, tag in urls.items())}]")
         targets = f"apprise_config: '{file}', targets: [{target}]"
         routes = f"routes: [{{targets: [oncall], {SCHEDULED}}}]"
         bench = build(f"notifications: {{{targets}, {routes}}}", real_senders=True)
         bench.show(raw_event(), wait=120)
+        reason = "JSON: it answered 400 (Bad Request)"
+        assert (reason in str(bench.api("problems"))) is (status == 400)
         bench.kill()
         bench.show(wait=5)
     found = [(request.json["dedup"], request.json.get("action")) for request in pager.requests]

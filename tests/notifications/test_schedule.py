@@ -297,18 +297,6 @@ def test_incidents_are_told_their_newest_state() -> None:
     assert desk.got == [(("a", 1), ("a", 2)), (("b", 1), ("b", 2))]
 
 
-@pytest.mark.parametrize(("backlog", "messages"), [(Backlog.DIGEST, [1, 11]), (Backlog.LAST, [12])])
-def test_one_event_that_waited(backlog: Backlog, messages: list[int]) -> None:
-    """An outage that only one event meets counts, too."""
-    desk = Desk(Item("a"), backlog=backlog)
-    desk.answer = lambda _: Failure.TARGET
-    desk.work()
-    desk.post(*(Item("a", sequence=number) for number in range(2, 13)))
-    desk.answer = lambda _: None
-    desk.run(1)
-    assert [len(ids) for ids in desk.got] == messages
-
-
 class Driver(Desk):
     """Goes through random steps, with attempts that stay open, and checks each attempt as it begins."""
 

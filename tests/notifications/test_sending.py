@@ -96,25 +96,6 @@ def test_services_of_plain_text_have_it_all(receiver: Receiver, url: str, word: 
     assert all(part in text for part in (TITLE, REBOOT_ID, word))
 
 
-def test_a_tag_is_all_its_services(tmp_path: Path, receiver: Receiver) -> None:
-    """Of several services those that had the message do not get it again."""
-    with http_receiver(500) as other:
-        file = tmp_path / "apprise.yml"
-        file.write_text(
-            "urls:\n"
-            f"  - json://{receiver.authority}/one: [{{tag: oncall}}]\n"
-            f"  - json://{other.authority}/two: [{{tag: oncall}}]\n"
-            f"  - json://{receiver.authority}/three: [{{tag: other}}]\n"
-        )
-        target = Address("a", apprise_config=(str(file), "oncall"))
-        found = send(MESSAGE, target)
-        assert found.reason == "JSON: it answered 500 (Internal Server Error)"
-        other.mood = 200
-        assert send(MESSAGE, target, services=found.services).delivered
-        assert [request.path for request in receiver.requests] == ["/one"]
-        assert [request.path for request in other.requests] == ["/two"]
-
-
 def test_included_files(tmp_path: Path, receiver: Receiver) -> None:
     """Services of included files get messages, whatever the format: relative files are next to the first."""
     (tmp_path / "more").mkdir()
