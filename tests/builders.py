@@ -10,11 +10,32 @@ from exporter.model.events import SCHEDULED, STARTED, Affected, ScheduledEvent
 from exporter.model.lifecycle import ENDINGS, Change, Transition, TransitionRecord
 from exporter.model.messages import Message
 from exporter.model.views import EventView
+from exporter.model.vm import VirtualMachine
 from tests.clocks import NOW
 
 FREEZE_ID = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"
 REBOOT_ID = "F020BA2E-3BC0-4C40-A10B-86575A9EABD5"
 NOT_BEFORE = NOW + timedelta(minutes=15)
+SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
+WEB_VM = VirtualMachine(
+    name="web_0",
+    vm_id="0b9a2c54-5a8f-4b0e-9d4e-7f1f4f6f1c01",
+    resource_id=(
+        f"/subscriptions/{SUBSCRIPTION}/resourceGroups/rg_web/providers/Microsoft.Compute"
+        "/virtualMachineScaleSets/web/virtualMachines/0"
+    ),
+    resource_group="rg_web",
+    subscription_id=SUBSCRIPTION,
+    location="westeurope",
+    zone="2",
+    scale_set="web",
+    size="Standard_D4s_v5",
+    environment="AzurePublicCloud",
+    computer_name="web000000",
+    node="aks-web-12345678-vmss000000",
+    priority="Regular",
+    tags={"owner": "ops"},
+)
 
 
 class _Absent:
@@ -98,6 +119,7 @@ def message(
     instance: str | None = "vm_0",
     changes: tuple[Change, ...] = (),
     detail: str = "",
+    vm: VirtualMachine = VirtualMachine(),  # noqa: B008  # immutable
     **fields: Any,
 ) -> Message:
     """Return the message of a transition at NOW; the event has the life that leads there."""
@@ -111,6 +133,5 @@ def message(
     if transition is Transition.COMPLETED:
         started = NOW - timedelta(seconds=598)
         life |= {"status": STARTED, "not_before": None, "started": started, "impact_seconds": 598.0}
-    return Message(
-        "oncall", REBOOT_ID.lower(), 1, transition, NOW, instance, view(**(life | fields)), changes, detail
-    )
+    event = view(**(life | fields))
+    return Message("oncall", REBOOT_ID.lower(), 1, transition, NOW, instance, event, changes, detail, vm)

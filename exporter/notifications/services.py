@@ -424,8 +424,6 @@ def refusal(address: Address, *, has_services: bool = False) -> str:
 def _fault(url: str, details: Mapping[str, Any]) -> str:
     """Return what is missing or malformed in a URL, and the form that it should have."""
     rest = url.partition("://")[2].partition("?")[0]
-    if rest.partition("/")[0].count("@") > 1:
-        return ": it has more than one @; write %40 in user names and passwords"
     scheme = url.partition("://")[0].lower()
     if scheme.startswith("mailto"):
         return f"; write it like {scheme}://user:password@example.com?to=oncall@example.com"

@@ -25,10 +25,9 @@ from exporter.notifications.planning import Plan
 from exporter.state.jobs import CAPACITY
 from exporter.state.store import Store
 from exporter.transport import BODY_LIMIT
-from tests.builders import raw_event, scheduled
+from tests.builders import WEB_VM, raw_event, scheduled
 from tests.clocks import NOW, HandClock
 from tests.lives import Story
-from tests.notifications.golden_cases import VM
 from tests.otlp.test_export import RECORD, SPAN
 
 
@@ -141,7 +140,7 @@ def test_a_storm_for_three_targets_has_room(tmp_path: Path) -> None:
     found = [scheduled(event_id=str(UUID(int=number))) for number in range(1000)]
     step = Story().feed(*found)
     plan = Plan([Route(("mail", "chat", "pager"))])
-    messages = plan.compose(step.occurrences, instance="WestNO_0", now=NOW, vm=VM)
+    messages = plan.compose(step.occurrences, instance="WestNO_0", now=NOW, vm=WEB_VM)
     store.record(step, messages)
     assert store.outbox.take_dropped() == {}
     assert store.outbox.counts() == {"mail": 1000, "chat": 1000, "pager": 1000}

@@ -14,6 +14,8 @@ from exporter.notifications.templates import check
 from tests.bench.senders import characters
 from tests.clocks import NOW
 
+EXPORTER_URL = "https://vm-0.example.com:9843/"
+
 
 def send(
     told: AnyMessage, to: Address | str, now: datetime = NOW, *, child: Child | None = None, **fields: Any

@@ -18,10 +18,9 @@ from exporter.model.views import ApprovalView
 from exporter.notifications.child import Child
 from exporter.notifications.fitting import CUT
 from exporter.notifications.services import Service
-from tests.builders import REBOOT_ID, message
+from tests.builders import REBOOT_ID, WEB_VM, message
 from tests.http_server import Request
-from tests.notifications.golden_cases import EXPORTER_URL, VM, of
-from tests.notifications.sending import send
+from tests.notifications.sending import EXPORTER_URL, send
 from tests.receivers import Receiver, TlsProxy, mail_receiver
 
 SLACK = "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/"
@@ -199,9 +198,12 @@ def test_a_message_is_one_request(proxy: TlsProxy, service: str, text_format: Te
     long = "Größe & <b>: the host is being repaired, and " * 12
     waits = ApprovalView("hold", None, "no rule matches")
     sent = [
-        *(of(transition, "Redeploy") for transition in (Transition.STARTED, Transition.UPDATED)),
-        of(Transition.SCHEDULED, "Reboot", description=long, approval=waits),
-        replace(of(Transition.HOOK_FAILED, "Reboot"), detail=long),
+        *(
+            message(transition, type="Redeploy", vm=WEB_VM)
+            for transition in (Transition.STARTED, Transition.UPDATED)
+        ),
+        message(description=long, approval=waits, vm=WEB_VM),
+        message(Transition.HOOK_FAILED, detail=long, vm=WEB_VM),
     ]
     for number, one in enumerate(sent, start=1):
         assert send(one, url, child=child, templates=templates, exporter_url=EXPORTER_URL).delivered
@@ -221,7 +223,7 @@ def test_of_facts_the_static_ones_give_way(proxy: TlsProxy) -> None:
     """A push keeps what happens and says that it was shortened; a mail beside it is whole."""
     with mail_receiver() as mailbox:
         mail = f"mailto://127.0.0.1:{mailbox.port}/?from=azse@example.com&to=ops@example.com"
-        long = of(Transition.SCHEDULED, "Reboot", description="repair " * 70)
+        long = message(description="repair " * 70, vm=WEB_VM)
         assert send(long, f"{SMALL['pushover'][0]} {mail}", exporter_url=EXPORTER_URL).delivered
     (request,) = proxy.requests
     shown, whole = told(request), mailbox.mails[0].get_body(("plain",))
@@ -245,7 +247,7 @@ def test_pagerduty_gets_all_changes(proxy: TlsProxy) -> None:
 
 def test_pagerduty_gets_what_it_has_fields_for(proxy: TlsProxy) -> None:
     """The headline is the summary, the VM the source, the facts are the details; what the URL says stays."""
-    started = replace(message(Transition.STARTED), vm=VM)
+    started = message(Transition.STARTED, vm=WEB_VM)
     for url in (PAGERDUTY, f"{PAGERDUTY}/mine/?click=https://own.test/&+Team=ops"):
         assert send(started, url, exporter_url="https://vm-0.example.com/").delivered
     first, second = (request.json for request in proxy.requests)

@@ -1,18 +1,9 @@
-from datetime import timedelta
-
 import pytest
 
-from exporter.config import Templates
-from exporter.model.events import Affected
-from exporter.model.lifecycle import ENDINGS, Transition
-from exporter.model.messages import TextFormat, WatchChange
-from exporter.model.vm import VirtualMachine
+from exporter.model.messages import TextFormat
 from exporter.notifications.protocol import Checked
-from exporter.notifications.samples import SAMPLE_ID, is_sample, samples, watch_sample
 from exporter.notifications.templates import Vm
-from tests.builders import message
-from tests.clocks import NOW
-from tests.notifications.sending import checked, rendered
+from tests.notifications.sending import checked
 
 NAMES = (
     "event, transition, instance, vm, at, now, time_left, severity, changes, detail, headline, explanation, "
@@ -131,26 +122,3 @@ def test_a_template_that_writes_too_much_is_refused() -> None:
     """A text of more than a million characters is not sent."""
     refusal = checked(body="{{ 'x' * 2000000 }}").problem
     assert refusal.startswith("writes more than 1048576 characters"), refusal
-
-
-@pytest.mark.parametrize("instance", ["vm_0", None])
-def test_there_is_one_sample_of_each_transition(instance: str | None) -> None:
-    """Each is about this VM at the current time, a life that could be, and marked as a test."""
-    found = samples(VirtualMachine(name=instance or ""), NOW)
-    assert [sample.transition for sample in found] == list(Transition)
-    assert [sample.sequence for sample in found] == list(range(1, len(found) + 1))
-    of_watch = [watch_sample(change, VirtualMachine(), NOW) for change in WatchChange]
-    assert [sample.sequence for sample in of_watch] == [len(found) + 1, len(found) + 2]
-    for sample in found:
-        event = sample.event
-        assert (sample.instance, sample.at, event.target) == (instance, NOW, Affected.SELF)
-        assert sample.incident == f"{SAMPLE_ID}/{instance or 'test'}"
-        over = sample.transition in ENDINGS
-        assert (event.outcome, event.ended) == ((sample.transition, NOW) if over else (None, None))
-        notice = timedelta(minutes=15 if over or event.started else 0)
-        assert event.first_seen == (event.started or NOW) - notice
-        shown = rendered(sample, templates=Templates(title="{{ transition }}"))
-        assert shown.title == f"(test) {sample.transition}"
-        assert "This is a test message." in shown.body
-        assert is_sample(sample)
-    assert not is_sample(message())

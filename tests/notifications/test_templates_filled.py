@@ -7,10 +7,9 @@ from exporter.model.lifecycle import Change, Transition
 from exporter.model.messages import TextFormat
 from exporter.notifications.protocol import Checked
 from exporter.notifications.templates import Vm
-from tests.builders import REBOOT_ID, message
+from tests.builders import REBOOT_ID, SUBSCRIPTION, WEB_VM, message
 from tests.clocks import NOW
-from tests.notifications.golden_cases import EXPORTER_URL, SUBSCRIPTION, VM, of
-from tests.notifications.sending import checked, rendered, send
+from tests.notifications.sending import EXPORTER_URL, checked, rendered, send
 from tests.notifications.test_templates import LINE
 
 DESCRIPTION = "*a* [b](http://c) <i>d</i> `e` \\f ~~g~~ |h| &lt; _i_ j_k\n# l"
@@ -143,8 +142,7 @@ def test_every_fact_about_the_vm_can_be_used() -> None:
     names = (*Vm.__struct_fields__[:-1], "tags.owner")
     text = "|".join(f"{{{{ vm.{name} }}}}" for name in names)
     assert checked(body=text) == Checked()
-    sent = of(Transition.SCHEDULED, "Reboot")
-    found = rendered(sent, templates=Templates(body=text), exporter_url=EXPORTER_URL)
+    found = rendered(message(vm=WEB_VM), templates=Templates(body=text), exporter_url=EXPORTER_URL)
     assert found.body.split("|") == [
         "rg_web",
         SUBSCRIPTION,
@@ -152,9 +150,9 @@ def test_every_fact_about_the_vm_can_be_used() -> None:
         "2",
         "web",
         "Standard_D4s_v5",
-        VM.vm_id,
-        VM.resource_id,
-        f"https://portal.azure.com/#resource{VM.resource_id}",
+        WEB_VM.vm_id,
+        WEB_VM.resource_id,
+        f"https://portal.azure.com/#resource{WEB_VM.resource_id}",
         EXPORTER_URL,
         "aks-web-12345678-vmss000000",
         "web000000",

@@ -7,10 +7,9 @@ from msgspec.structs import replace
 from exporter.config.addresses import Address
 from exporter.model.lifecycle import Transition
 from exporter.model.messages import Delivery, Failure, WatchChange, WatchMessage
-from tests.builders import REBOOT_ID, message
+from tests.builders import REBOOT_ID, WEB_VM, message
 from tests.clocks import NOW
 from tests.http_server import serving, then_hang_up
-from tests.notifications.golden_cases import VM
 from tests.notifications.sending import send
 from tests.receivers import Receiver
 
@@ -25,7 +24,7 @@ def hook(receiver: Receiver) -> Address:
 
 def test_an_event_is_a_cloud_event(receiver: Receiver) -> None:
     """All attributes of the contract are there, and the id is the same for every repetition."""
-    sent = replace(message(Transition.STARTED), vm=VM)
+    sent = message(Transition.STARTED, vm=WEB_VM)
     for _ in range(2):
         assert send(sent, hook(receiver), NOW + timedelta(hours=1), traceparent=HEADER).delivered
     first, second = receiver.requests
@@ -38,7 +37,7 @@ def test_an_event_is_a_cloud_event(receiver: Receiver) -> None:
     assert event == {
         "specversion": "1.0",
         "type": "scheduled_event.started",
-        "source": VM.resource_id,
+        "source": WEB_VM.resource_id,
         "subject": REBOOT_ID,
         "id": f"{REBOOT_ID.lower()}/1/started",
         "time": "2026-03-04T22:00:00Z",
