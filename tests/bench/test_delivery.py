@@ -15,7 +15,6 @@ from exporter.model.events import trace_id
 from exporter.model.lifecycle import HISTORY
 from exporter.model.messages import Backlog, Delivery, Failure, Rendered
 from exporter.notifications import worker
-from exporter.notifications.protocol import Request, Send
 from exporter.simulator import Fault
 from exporter.state import jobs
 from exporter.state.outbox import Lane, Outbox
@@ -286,15 +285,12 @@ def test_a_reload_while_messages_wait(build: Build) -> None:
 
 
 @pytest.mark.parametrize(("changed", "known"), [("backup", ("one",)), ("oncall", ())])
-def test_a_reload_during_an_attempt(
-    build: Build, monkeypatch: pytest.MonkeyPatch, changed: str, known: tuple[str, ...]
-) -> None:
+def test_a_reload_during_an_attempt(build: Build, changed: str, known: tuple[str, ...]) -> None:
     """Its failure counts, with the services that have the message, unless the target is another now."""
     bench = build(TWO)
-    answer: Future[Any] = Future()
-    with monkeypatch.context() as patch:
-        patch.setattr(bench.senders, "ask", lambda _: answer)
-        bench.show(*events("a"))
+    answer = bench.senders.held = Future()
+    bench.show(*events("a"))
+    bench.senders.held = None
     moved = TWO.replace(f"{changed}, url: 'json://", f"{changed}, url: 'json://new.")
     bench.reload(moved.replace("targets: [", "targets: [{name: first, url: 'json://c.test'}, "))
     answer.set_result(Delivery(False, "no", Failure.UNANSWERED, services=("one",)))
@@ -305,13 +301,12 @@ def test_a_reload_during_an_attempt(
 
 
 @pytest.mark.parametrize("stops", [True, False])
-def test_what_some_services_have_by_then(build: Build, monkeypatch: pytest.MonkeyPatch, stops: bool) -> None:
+def test_what_some_services_have_by_then(build: Build, stops: bool) -> None:
     """It is known after a stop, and a reload with other templates, while the message is being sent."""
     bench = build(ONCALL)
-    answer: Future[Any] = Future()
-    with monkeypatch.context() as patch:
-        patch.setattr(bench.senders, "ask", lambda _: answer)
-        bench.show(*events("a"))
+    answer = bench.senders.held = Future()
+    bench.show(*events("a"))
+    bench.senders.held = None
     if not stops:
         bench.reload(ONCALL.replace("retry_for", "templates: {title: new}, retry_for"))
     answer.set_result(Delivery(False, "no", Failure.UNANSWERED, services=("one",)))
@@ -386,24 +381,19 @@ def test_what_cannot_be_read_is_given_up(build: Build, damaged: bytes) -> None:
     assert bench.metric("notifications_pending") == 0
 
 
-def test_a_stop_notes_what_arrives_meanwhile(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_notes_what_arrives_meanwhile(build: Build) -> None:
     """An attempt under way when the exporter stops is not repeated after the restart."""
     bench = build(ONCALL)
-    answered: Future[Delivery] = Future()
-    ask = bench.senders.ask
+    answer = bench.senders.held = Future()
+    bench.show(*events("a"))
+    bench.senders.held = None
+    (loop,) = (one for one in bench.loops.due if one.name == "notify oncall")
 
-    def hold(request: Request) -> Any:
-        return answered if isinstance(request, Send) else ask(request)
+    def arrive() -> None:
+        eventually(lambda: loop.stopping)
+        answer.set_result(OK)
 
-    with monkeypatch.context() as patch, ThreadPoolExecutor(1) as pool:
-        patch.setattr(bench.senders, "ask", hold)
-        bench.show(*events("a"))
-        (loop,) = (one for one in bench.loops.due if one.name == "notify oncall")
-
-        def arrive() -> None:
-            eventually(lambda: loop.stopping)
-            answered.set_result(OK)
-
+    with ThreadPoolExecutor(1) as pool:
         arriving = pool.submit(arrive)
         bench.app.stop()
         arriving.result()
