@@ -24,7 +24,7 @@ from exporter.errors import ConfigurationError, Mistakes
 from exporter.health import DegradedReason, Health
 from exporter.metrics import Metrics, SnapshotCollector
 from exporter.model.views import Demonstration, Snapshot
-from exporter.notifications import planning
+from exporter.notifications import checking, planning
 from exporter.notifications.planning import Plan
 from exporter.notifications.sender import SenderProcess, environment
 from exporter.pipeline import Pipeline
@@ -133,7 +133,7 @@ class App:
         self._metrics.registry.register(SnapshotCollector(self._pipeline))
 
     def _check_targets(self) -> None:
-        self._signals.put(planning.check(self._loaded, self._plan, self._sender))
+        self._signals.put(checking.check(self._loaded, self._plan, self._sender))
         # Messages wait for it.
         self._pipeline.notifier.wake()
 
@@ -224,7 +224,7 @@ class App:
         if fresh.config.state.directory != self._config.state.directory:
             raise ConfigurationError("state.directory cannot change while the exporter runs; restart it")
         plan = self.plan_of(fresh)
-        planning.check(fresh, plan, self._sender).check()
+        checking.check(fresh, plan, self._sender).check()
         return fresh, plan
 
     def plan_of(self, loaded: Loaded) -> Plan:

@@ -247,12 +247,12 @@ def notify_test(*, target: str | None, transition: str | None, every: bool, **fl
     """
     from exporter import logs
     from exporter.commands import notify_test as trial
-    from exporter.notifications import planning
+    from exporter.notifications import checking
 
     logs.configure(flags["log_level"], flags["log_format"])
     wanted = next((one for one in _TESTABLE if one.value == transition), None)
     file = flags["config_file"]
-    with planning.opened(file, overrides(flags), flags["notify"], os.environ) as (loaded, plan, sender):
+    with checking.opened(file, overrides(flags), flags["notify"], os.environ) as (loaded, plan, sender):
         sample = trial.Trial(loaded.config, plan, sender, SystemClock(), loaded.alertmanagers)
         sys.exit(sample.run(target=target, transition=wanted, every=every))
 

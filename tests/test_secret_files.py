@@ -9,7 +9,7 @@ import pytest
 
 from exporter.config import Overrides
 from exporter.config.addresses import is_secret
-from exporter.notifications import planning
+from exporter.notifications import checking
 from exporter.web import webfile
 from tests.web.certificates import Pki, write
 
@@ -31,7 +31,7 @@ def loaded(folder: Path, mode: int = 0o644, *, apprise: str = "", **targets: dic
     notifications: dict[str, Any] = {"targets": listed}
     notifications |= {"apprise_config": apprise} if apprise else {}
     path = file(folder / "exporter.yml", json.dumps({"notifications": notifications}), mode)
-    planning.load(path, Overrides(), (), {"URL": SECRET})
+    checking.load(path, Overrides(), (), {"URL": SECRET})
     return path
 
 

@@ -9,7 +9,7 @@ import click
 from exporter.config import Overrides
 from exporter.config.advice import advice
 from exporter.errors import Mistakes
-from exporter.notifications import planning
+from exporter.notifications import checking
 from exporter.web import webfile
 
 
@@ -27,7 +27,7 @@ def check_files(files: Sequence[Path], web_config_file: Path | None) -> int:
 def _check(file: Path) -> bool:
     """Print the mistakes in a file, then the warnings; return whether it has no mistakes."""
     mistakes = Mistakes()
-    with mistakes, planning.opened(file, Overrides(), (), os.environ, mistakes) as (loaded, plan, _):
+    with mistakes, checking.opened(file, Overrides(), (), os.environ, mistakes) as (loaded, plan, _):
         if not mistakes.problems:
             for name, count in plan.services.items():
                 what = "service" if count == 1 else "services"

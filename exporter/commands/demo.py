@@ -26,7 +26,7 @@ from exporter.health import Health
 from exporter.model.messages import AnyMessage, Delivery, Rendered
 from exporter.model.views import Demonstration, EventView, event_view
 from exporter.model.wording import printable
-from exporter.notifications import planning
+from exporter.notifications import checking, planning
 from exporter.notifications.planning import Plan
 from exporter.notifications.protocol import Checked, Request, Send
 from exporter.notifications.sender import SenderProcess
@@ -47,7 +47,7 @@ _BODY_LINES = 6
 def run(options: Options, clock: Clock) -> int:
     """Play all scenarios until interrupted, with messages and a table of events; return the exit status."""
     # The app checks them in the background, and the demo does not wait for that.
-    planning.load(options.config_file, options.overrides, options.notify, os.environ)
+    checking.load(options.config_file, options.overrides, options.notify, os.environ)
     # Not an event: the handler could interrupt its wait while that holds the lock.
     signals: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):

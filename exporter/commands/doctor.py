@@ -32,7 +32,7 @@ from exporter.model.events import normal_name
 from exporter.model.views import ConfigurationView, TargetView
 from exporter.model.vm import VirtualMachine
 from exporter.model.wording import command_line, printable
-from exporter.notifications import planning
+from exporter.notifications import checking
 from exporter.state.disk import refuse_unsafe
 from exporter.timefmt import rfc3339
 from exporter.web import webfile
@@ -357,7 +357,7 @@ def _configuration(
     alertmanagers: Sequence[Address] = ()
     if in_use is None or asked.config_file is not None or asked.notify:
         mistakes, read = Mistakes(), (asked.config_file, asked.overrides, asked.notify, os.environ)
-        with mistakes, planning.opened(*read, mistakes) as (loaded, _, _):
+        with mistakes, checking.opened(*read, mistakes) as (loaded, _, _):
             settings = loaded.config
             if not mistakes.problems:
                 targets, alertmanagers = loaded.addresses, loaded.alertmanagers

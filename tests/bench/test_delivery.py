@@ -538,7 +538,7 @@ def test_messages_wait_for_the_check(build: Build, monkeypatch: pytest.MonkeyPat
     """Only then it is known whether the service takes digests."""
     bench = build(ONCALL)
     with monkeypatch.context() as unchecked:
-        unchecked.setattr("exporter.notifications.planning.check", lambda *_: Mistakes())
+        unchecked.setattr("exporter.notifications.checking.check", lambda *_: Mistakes())
         bench.restart()
         bench.show(*events("a"))
         assert bench.sent() == []

@@ -18,7 +18,7 @@ from exporter.kubernetes.desired import unmarking
 from exporter.model.messages import Delivery
 from exporter.model.views import TargetView
 from exporter.model.wording import command_line
-from exporter.notifications import planning
+from exporter.notifications import checking
 from exporter.simulator import Fault, Simulator, SimulatorServer
 from tests.bench import Bench, Build
 from tests.builders import raw_event
@@ -156,7 +156,7 @@ def test_targets_in_use(
     bench.sender().answer = lambda _: Delivery(delivered=True)
     bench.advance(60)
     assert look(bench)["target"].level is OK
-    monkeypatch.setattr(planning, "SenderProcess", lambda *_: bench.senders)
+    monkeypatch.setattr(checking, "SenderProcess", lambda *_: bench.senders)
     assert look(bench, bench.file)["target"].message.startswith("oncall: the last message arrived ")
     assert ending(bench, capsys).startswith("next     nothing to correct")
 

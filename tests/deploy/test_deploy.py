@@ -16,7 +16,7 @@ from msgspec import inspect
 
 from exporter.config import Config, Hook, Overrides, Rule, loading
 from exporter.config.match import Match
-from exporter.notifications import planning
+from exporter.notifications import checking
 from scripts.chart import only
 from scripts.renderings import VALUES, rendering
 from tests.bench.test_keys import keys
@@ -49,7 +49,7 @@ def test_the_configuration_in_the_custom_data_is_good(tmp_path: Path) -> None:
     written = tmp_path / "exporter.yml"
     written.write_text(file["content"])
     written.chmod(int(file["permissions"], 8))
-    planning.load(written, Overrides(), (), {})
+    checking.load(written, Overrides(), (), {})
 
 
 each = pytest.mark.parametrize("name", [rendering(values).stem for values in VALUES])
@@ -75,7 +75,7 @@ def test_the_configuration_is_good(name: str, tmp_path: Path, caplog: pytest.Log
     text: str = only(name, "ConfigMap")["data"]["exporter.yml"]
     file.write_text(text.replace("/etc/azure-scheduled-events-exporter/secrets/oncall", str(secret)))
     file.chmod(0o644)
-    planning.load(file, Overrides(), (), {})
+    checking.load(file, Overrides(), (), {})
     assert caplog.records == []
 
 
@@ -102,7 +102,7 @@ def test_the_sample_is_valid_with_every_key_in_use(tmp_path: Path) -> None:
     file = tmp_path / "exporter.yml"
     file.write_text(text)
     environ = {"ONCALL_URL": "json://localhost"}
-    loaded, plan = planning.load(file, Overrides(), (), environ)
+    loaded, plan = checking.load(file, Overrides(), (), environ)
     assert set(plan.addresses) == {"oncall", "chat", "automation"}
     settings, defaults = loaded.config, Config()
     sections = {*Config.__struct_fields__} - {"notifications", "approval", "hooks", "web"}

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from exporter.config import Config, Overrides
-from exporter.notifications import planning
+from exporter.notifications import checking
 from exporter.simulator import Scenario, load_scenarios
 from exporter.web import webfile
 from exporter.web.api import Events, Status
@@ -79,7 +79,7 @@ def values(block: Block, folder: Path) -> None:
         (folder / "secret").write_text("json://127.0.0.1\n")
         named = named.replace(path, str(folder / "secret"))
     file.write_text(named)
-    planning.load(file, Overrides(), (), {})
+    checking.load(file, Overrides(), (), {})
 
 
 def collector(block: Block, _: Path) -> None:

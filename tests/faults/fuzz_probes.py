@@ -34,7 +34,7 @@ from exporter.model.events import Affected
 from exporter.model.lifecycle import Effects, WatchState
 from exporter.model.messages import Message
 from exporter.model.views import Snapshot, by_urgency
-from exporter.notifications import planning
+from exporter.notifications import checking
 from exporter.notifications.planning import Plan
 from exporter.serving.addresses import listen
 from exporter.serving.server import Server
@@ -169,7 +169,7 @@ def secrets(text: bytes) -> None:
     sender, said = _sender(), io.StringIO()
     with (
         logged("exporter", logging.DEBUG) as log,
-        patch.object(planning, "SenderProcess", lambda *_: sender),
+        patch.object(checking, "SenderProcess", lambda *_: sender),
         patch.dict(os.environ, {"ONCALL_URL": f"json://alice:{CANARY}@example.com/{CANARY}"}),
         redirect_stdout(said),
         redirect_stderr(said),

@@ -10,7 +10,7 @@ from exporter.config.addresses import Address, NotifyUrls, shown
 from exporter.errors import ConfigurationError
 from exporter.health import Health
 from exporter.model.messages import Backlog
-from exporter.notifications import planning
+from exporter.notifications import checking
 from exporter.notifications.planning import Plan
 from exporter.notifications.protocol import Checked, CheckTarget
 from exporter.notifications.sender import SenderProcess
@@ -50,7 +50,7 @@ def target(keys: str) -> str:
 def plan(folder: Path, text: str, urls: tuple[str, ...] = (), **environ: str) -> Plan:
     file = folder / "c.yml"
     file.write_text(text)
-    return planning.load(file, Overrides(), urls, environ)[1]
+    return checking.load(file, Overrides(), urls, environ)[1]
 
 
 def refused(folder: Path, text: str, urls: tuple[str, ...] = (), **environ: str) -> str:
@@ -350,7 +350,7 @@ def test_services_of_a_file_that_are_not_taken_are_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file with some invalid services is used; a warning about those is logged once."""
-    monkeypatch.setattr(planning, "SenderProcess", SenderProcess)
+    monkeypatch.setattr(checking, "SenderProcess", SenderProcess)
     file = tmp_path / "apprise.yml"
     wrong = "".join(f"  - {scheme}://{CANARY}: [{{tag: x}}]\n" for scheme in ("slack", "foo"))
     more = tmp_path / "more"
@@ -387,7 +387,7 @@ def test_what_cannot_be_checked_is_no_mistake(
     """The log says what, and why."""
     process = SenderProcess(SystemClock(), Health(SystemClock()), {})
     process.stop()
-    monkeypatch.setattr(planning, "SenderProcess", lambda *_: process)
+    monkeypatch.setattr(checking, "SenderProcess", lambda *_: process)
     target = "{name: a, url: 'json://h/', templates: {body: B}}"
     found = plan(tmp_path, f"notifications: {{templates: {{title: T}}, targets: [{target}]}}")
     assert found.backlogs == {"a": Backlog.EACH}
@@ -444,7 +444,7 @@ def test_nothing_in_the_current_directory_is_run(tmp_path: Path, monkeypatch: py
     (tmp_path / "msgspec.py").write_text("import pathlib\npathlib.Path('has-run').touch()\n")
     monkeypatch.chdir(tmp_path)
     process = SenderProcess(SystemClock(), Health(SystemClock()), dict(os.environ))
-    monkeypatch.setattr(planning, "SenderProcess", lambda *_: process)
+    monkeypatch.setattr(checking, "SenderProcess", lambda *_: process)
     plan(tmp_path, "", ("json://h/",))
     assert not (tmp_path / "has-run").exists()
     stopped = process.ask(CheckTarget(Address("a"))).result(60)

@@ -153,7 +153,7 @@ def test_prometheus(vm: Vm, tmp_path: Path) -> None:
 
 
 def stored(url: str) -> dict[Series, float]:
-    # By default a series that is not pushed any more, such as that of a former status, is shown for 5 minutes.
+    # By default a series that is not pushed any more, as that of a former status, is shown for 5 minutes.
     asked = {"query": f'{{__name__=~"{PREFIX}.+|process_.+"}}', "lookback_delta": "3s"}
     query = urllib.parse.urlencode(asked)
     found = json.loads(get(f"{url}/api/v1/query?{query}"))["data"]["result"]
