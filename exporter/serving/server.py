@@ -164,6 +164,7 @@ _REQUEST_SECONDS = 10.0  # for the client to send a request
 _WRITE_SECONDS = 30.0  # for the peer to read a response
 _LOOK_AGAIN_SECONDS = 0.05
 _BUSY_SECONDS = 1.0  # for requests in progress to end
+_MOST_BODY_BYTES = 4 * 1024**2  # of the bodies that are being sent
 _MOST_HANDSHAKES = 32  # in progress; each can take some 300 KiB
 
 
@@ -219,6 +220,7 @@ class Server:
         self._tasks: dict[Connection, asyncio.Task[None]] = {}
         self._waiting: dict[Connection, None] = {}  # for the client; the longest wait comes first
         self._handshakes: dict[Connection, None] = {}  # in progress, the oldest first
+        self._bodies: dict[Connection, bytes] = {}  # that are being sent, the oldest first
 
     @property
     def url(self) -> str:
@@ -321,6 +323,7 @@ class Server:
 
     def _drop(self, connection: Connection) -> None:
         self._waiting.pop(connection, None)
+        self._bodies.pop(connection, None)
         self._handshakes.pop(connection, None)
         connection.transport.abort()
         if task := self._tasks.pop(connection, None):
@@ -397,9 +400,24 @@ class Server:
 
     async def _send_body(self, connection: Connection, response: Response) -> None:
         deadline = self._loop.time() + _WRITE_SECONDS
-        for piece in response.pieces():
-            await self._send(connection, h11.Data(data=piece), deadline - self._loop.time())
-            await self._queue(connection)
+        self._bodies[connection] = response.body
+        self._limit_bodies(connection)
+        try:
+            for piece in response.pieces():
+                await self._send(connection, h11.Data(data=piece), deadline - self._loop.time())
+                await self._queue(connection)
+        finally:
+            self._bodies.pop(connection, None)
+
+    def _limit_bodies(self, newest: Connection) -> None:
+        """Close the connections that have been reading the longest, if all bodies take too much memory."""
+        for connection in list(self._bodies):
+            # Several connections may send the same body.
+            distinct = {id(body): len(body) for body in self._bodies.values()}
+            if sum(distinct.values()) <= _MOST_BODY_BYTES:
+                return
+            if connection is not newest and not connection.trusted:
+                self._drop(connection)
 
     async def _refuse(self, connection: Connection, status: int) -> None:
         self._begin(connection, status, {"content-length": "0", "connection": "close"})
