@@ -32,6 +32,7 @@ from exporter.model.events import (
 from exporter.model.lifecycle import (
     ENDINGS,
     HISTORY,
+    MOST_CURRENT_BYTES,
     Change,
     Effects,
     Life,
@@ -43,6 +44,7 @@ from exporter.model.lifecycle import (
     due_hooks,
     phase_of,
     step_of,
+    weight,
     with_transition,
 )
 from exporter.model.messages import rank, severity
@@ -288,7 +290,10 @@ class _Walk:
         self._instance = instance
         self._watching = watching
         self._moment = moment
-        self._is_full = known.is_full
+        taken = known.weight
+        self._is_full = taken > MOST_CURRENT_BYTES
+        # For the changes of updates, which must not fill the current lives.
+        self._room_for_changes = MOST_CURRENT_BYTES // 2 - taken
         self._current = dict(known.current)
         self._past = dict(known.past)
         # The lives that ended without a transition, each with the one that takes its place.
@@ -461,7 +466,9 @@ class _Walk:
             changed_to=changed_to,
         )
         self._current.pop(after.key, None)
-        self._keep(self._record(after, outcome))
+        ended = self._record(after, outcome)
+        # The occurrence has the changes for the spans of this life, and nothing reads them any more.
+        self._keep(replace(ended, transitions=tuple(replace(one, changes=()) for one in ended.transitions)))
 
     def _keep(self, life: Life) -> None:
         key = life.key
@@ -472,8 +479,12 @@ class _Walk:
         return self._current.get(key) or self._past.get(key)
 
     def _record(self, life: Life, transition: Transition, changes: tuple[Change, ...] = ()) -> Life:
-        record = TransitionRecord(transition, self._now, changes=tuple(change.brief for change in changes))
-        records = (*life.transitions, record)
+        kept = tuple(change.brief for change in changes)
+        size = weight(msgspec.json.encode(kept)) if kept else 0
+        if size > self._room_for_changes:
+            kept, size = (), 0
+        self._room_for_changes -= size
+        records = (*life.transitions, TransitionRecord(transition, self._now, changes=kept))
         queued = life.hooks_queued_for if self._instance is None else len(records)
         life = replace(life, transitions=records, hooks_queued_for=queued)
         self._occurrences.append(Occurrence(life, transition, self._now, changes))
@@ -522,11 +533,11 @@ def _surplus_of(past: dict[str, Life], now: datetime) -> list[str]:
     room = MOST_PAST_BYTES
     surplus = []
     for key, life in reversed(past.items()):
-        weight = life.weight
-        if weight > room or (life.ended is not None and life.ended < oldest):
+        size = life.weight
+        if size > room or (life.ended is not None and life.ended < oldest):
             surplus.append(key)
         else:
-            room -= weight
+            room -= size
     return surplus
 
 

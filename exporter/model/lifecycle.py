@@ -18,7 +18,7 @@ from exporter.model.events import Affected, ScheduledEvent, lower, same_resource
 
 HISTORY = timedelta(days=90)
 # Of the current lives together, as `weight` has it: twice that of the largest document in Azure's format.
-_MOST_CURRENT_BYTES = 2 * 2**20
+MOST_CURRENT_BYTES = 2 * 2**20
 # The shortest text takes four bytes of JSON with its comma, and 60 in memory. A long one with a single emoji
 # takes four times as much as its JSON.
 _VALUE_BYTES = 8
@@ -61,7 +61,7 @@ class Change(msgspec.Struct, frozen=True):
 
     @property
     def brief(self) -> "Change":
-        """This change as the state keeps it: of a text 1,000 characters, of resources 100."""
+        """The change as it is stored and exported: texts cut to 1,000 characters, resources to 100."""
         return replace(self, old=_brief(self.old), new=_brief(self.new))
 
     def __post_init__(self) -> None:
@@ -95,7 +95,7 @@ class TransitionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     # that it ran for.
     hook: str = ""
     run: int = 0
-    # For `Transition.UPDATED`: what changed, as `Change.brief` has it.
+    # For `Transition.UPDATED` while the life lasts: what changed, as `Change.brief` has it, if it fits.
     changes: tuple[Change, ...] = ()
 
 
@@ -223,9 +223,14 @@ class WatchState(msgspec.Struct, frozen=True):
         return replace(self, current=current, past=past)
 
     @property
+    def weight(self) -> int:
+        """What the current lives count for, as they are stored."""
+        return sum(life.weight for life in self.current.values())
+
+    @property
     def is_full(self) -> bool:
         """Whether the current lives take so much that only what the newest document has may be added."""
-        return sum(life.weight for life in self.current.values()) > _MOST_CURRENT_BYTES
+        return self.weight > MOST_CURRENT_BYTES
 
     @property
     def has_unreported(self) -> bool:

@@ -263,7 +263,7 @@ def event_view(life: Life, approval: ApprovalView = NO_APPROVAL) -> EventView:
         ended=life.ended,
         outcome=life.outcome,
         changed_to=life.changed_to,
-        # The message about an update has its changes.
+        # The API, hooks and templates do not get the changes; the message about an update has them.
         transitions=tuple(
             msgspec.structs.replace(one, changes=()) if one.changes else one for one in life.transitions
         ),

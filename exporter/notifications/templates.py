@@ -64,8 +64,11 @@ VM_FIELDS = (
     *("portal_url", "exporter_url", "node", "computer_name", "priority", "tags"),
 )
 Vm = msgspec.defstruct("Vm", VM_FIELDS, frozen=True)
-_SHAPES = (EventView, ApprovalView, TransitionRecord, Change, Vm)
-_FIELDS = {shape.__name__: shape.__struct_fields__ for shape in _SHAPES} | {"Fact": Fact._fields}
+_SHAPES = (EventView, ApprovalView, Change, Vm)
+_FIELDS = {shape.__name__: shape.__struct_fields__ for shape in _SHAPES} | {
+    "Fact": Fact._fields,
+    TransitionRecord.__name__: ("transition", "at", "hook", "run"),
+}
 _FIELDS_BY_NAME = {"event": EventView.__struct_fields__, "vm": VM_FIELDS}
 
 

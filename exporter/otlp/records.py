@@ -26,7 +26,8 @@ def transition_record(occurrence: Occurrence, vm: str, *, sampled: bool) -> LogR
     ``sampled`` is whether the spans of the life are exported.
     """
     life, transition = occurrence.life, occurrence.transition
-    attributes = life_attributes(life) | transition_attributes(life.transitions[-1])
+    changes = [change.brief for change in occurrence.changes]
+    attributes = life_attributes(life) | transition_attributes(life.transitions[-1], changes)
     attributes |= {PREFIX + "transition": transition.value, PREFIX + "target": life.target.value}
     if transition in ENDINGS:
         attributes[PREFIX + "outcome"] = transition.value

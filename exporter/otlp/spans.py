@@ -12,7 +12,7 @@ from typing import Literal
 
 from exporter.model.events import SCHEDULED, STARTED, trace_id
 from exporter.model.jobs import Attribute, CommandResult, HookOutcome, Job, Span, SpanEvent
-from exporter.model.lifecycle import ENDINGS, Life, Occurrence, Transition, TransitionRecord
+from exporter.model.lifecycle import ENDINGS, Change, Life, Occurrence, Transition, TransitionRecord
 from exporter.model.messages import Message, Outcome
 from exporter.model.views import EventView, event_view
 from exporter.timefmt import rfc3339
@@ -47,12 +47,12 @@ def event_spans(occurrence: Occurrence, vm: str) -> Iterator[Span]:
         yield _root(occurrence, vm)
 
 
-def transition_attributes(record: TransitionRecord) -> dict[str, Attribute]:
-    """Return which hook failed, or what changed, old and new."""
+def transition_attributes(record: TransitionRecord, changes: Sequence[Change]) -> dict[str, Attribute]:
+    """Return which hook failed, and what changed, old and new."""
     hook = {PREFIX + "hook.name": record.hook} if record.hook else {}
     return hook | {
         f"{PREFIX}{change.field}.{side}": _attribute(value)
-        for change in record.changes
+        for change in changes
         for side, value in (("old", change.old), ("new", change.new))
         if value is not None
     }
@@ -179,7 +179,7 @@ def _root(occurrence: Occurrence, vm: str) -> Span:
         end=max(life.first_seen, occurrence.at),
         attributes=life_attributes(life) | {PREFIX + "outcome": occurrence.transition.value},
         events=tuple(
-            SpanEvent(record.transition.value, record.at, transition_attributes(record))
+            SpanEvent(record.transition.value, record.at, transition_attributes(record, record.changes))
             for record in life.transitions
             if record.transition in _SPAN_EVENTS
         ),

@@ -19,7 +19,7 @@ from exporter.model.advance import MOST_IDS, MOST_PAST_BYTES, MOST_TRANSITIONS, 
 from exporter.model.documents import MOST_EVENTS, decode_document
 from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent
 from exporter.model.jobs import TraceJobs
-from exporter.model.lifecycle import Effects, WatchState
+from exporter.model.lifecycle import Effects, Transition, WatchState
 from exporter.model.messages import Message
 from exporter.notifications.planning import Plan
 from exporter.state.jobs import CAPACITY
@@ -27,7 +27,7 @@ from exporter.state.store import Store
 from exporter.transport import BODY_LIMIT
 from tests.builders import WEB_VM, raw_event, scheduled
 from tests.clocks import NOW, HandClock
-from tests.lives import Story
+from tests.lives import Story, happened
 from tests.otlp.test_export import RECORD, SPAN
 
 
@@ -93,6 +93,23 @@ def test_what_is_known_of_current_events_has_an_end(listed: Callable[[int], list
         known = advance(known, document, now, instance="WestNO_0", watching=True).known
         most = max(most, sum(life.weight for life in known.current.values()))
     assert 2 * 2**20 < most < 5 * 2**20
+
+
+def test_changes_of_updates_take_no_room_from_others() -> None:
+    """An event whose many VMs change for hours stops no update of another, and stays in the history."""
+    story, vms = Story(), [f"aks-userpool-12345678-vmss_{number}" for number in range(300)]
+    other = scheduled(event_id="other")
+    for number in range(600):
+        changing = scheduled(event_id="changing", resources=("WestNO_0", *vms[number % 100 :]))
+        step = story.feed(changing, other, after=timedelta(minutes=2))
+        assert number == 0 or ("changing", Transition.UPDATED) in happened(step)
+    assert not story.known.is_full
+    changes = [one.changes for one in story.known.current["changing"].transitions[1:]]
+    assert changes[0] != () == changes[-1]
+    step = story.feed(replace(other, duration_seconds=99), after=timedelta(minutes=2))
+    assert ("other", Transition.UPDATED) in happened(step)
+    assert [life.key for life in story.past] == ["changing"]
+    assert all(one.changes == () for one in story.past[0].transitions)
 
 
 def test_the_state_is_bounded_in_bytes(tmp_path: Path) -> None:
