@@ -17,7 +17,9 @@ _LONGEST_TITLE = 150
 BODY_TAG = re.compile(r"<body\b[^>]*>", re.IGNORECASE)
 _FENCE = re.compile(r"^ {0,3}```", re.MULTILINE)
 _CLOSING_FENCE = "\n```"
-_BACKTICK = re.compile(r"(?<!\\)`")
+# An escape, which a code span has not, or a whole code span.
+_CODE = re.compile(r"\\[\\`]|(`+).+?(?<!`)\1(?!`)", re.DOTALL)
+_HALF_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\\Z")
 _HIDDEN = re.compile(
     r"<!--.*?(?:-->|\Z)|<(head|script|style|template)\b.*?(?:</\1>|\Z)", re.IGNORECASE | re.DOTALL
 )
@@ -167,9 +169,11 @@ def _cut(body: str, room: int, text_format: TextFormat) -> str:
 
 
 def _closed(kept: str, room: int) -> str:
-    """Close an open fenced block, and remove an open code span."""
+    """Close an open fenced block, and remove an open code span or half an escape."""
     if len(_FENCE.findall(kept)) % 2:
         inside = kept[: room - len(_CLOSING_FENCE)].rstrip("`\n")
         return inside + _CLOSING_FENCE if len(_FENCE.findall(inside)) % 2 else inside
-    found = [backtick.start() for backtick in _BACKTICK.finditer(kept)]
-    return kept[: found[-1]].rstrip("`") if len(found) % 2 else kept
+    if _HALF_ESCAPE.search(kept):
+        kept = kept[:-1]
+    opened = _CODE.sub(lambda found: " " * len(found[0]), kept).find("`")
+    return kept if opened < 0 else kept[:opened]

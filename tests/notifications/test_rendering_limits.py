@@ -52,6 +52,10 @@ def test_markdown_is_not_cut_inside_code() -> None:
     assert cut("a `b` c `" + "d" * 500, 300, "markdown") == f"a `b` c\n\n{CUT}"
     escaped = cut("a \\` b " + "d" * 500, 300, "markdown")
     assert escaped == cut("a \\` b " + "d" * 500, 300, "text")
+    path = r"`D:\backup\` "
+    assert cut(path + "d" * 500, 300, "markdown") == cut(path + "d" * 500, 300, "text")
+    half = cut("d" * 270 + r"\[" * 500, 300, "markdown")
+    assert half.removesuffix(f"\n\n{CUT}") == "d" * 270
     fenced = cut("```\n" * 3 + "d\n" * 500, 300, "markdown")
     assert fenced.endswith(f"d\n```\n\n{CUT}")
     assert len(fenced) <= 300
