@@ -222,7 +222,7 @@ def test_what_was_being_sent_is_not_repeated(
     with silent(got) as hanging:
         address = apprise_file(tmp_path, receiver, hanging)
         future = process.ask(Send(address, (message(),), NOW, services=("another",)))
-        eventually(lambda: got)
+        eventually(lambda: got and receiver.requests)
         assert answers(process)
         found, *_ = ends()
         os.kill(found, signal.SIGKILL)
