@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import click
 import h11
 import msgspec
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
@@ -135,7 +135,7 @@ def show(settings: Config, clock: Clock, *, exporter_url: str | None, as_json: b
         else:
             with Live(console=console, screen=True, auto_refresh=False) as live:
                 for look in _looks(sources, settings.imds.poll_interval):
-                    live.update(_drawn(look, clock), refresh=True)
+                    live.update(_drawn(look, clock, is_screen=True), refresh=True)
     except KeyboardInterrupt:
         return
     finally:
@@ -223,14 +223,18 @@ def _print(look: _Look, clock: Clock, *, as_json: bool) -> None:
         click.echo(msgspec.json.encode(look.answer).decode())
 
 
-def _drawn(look: _Look, clock: Clock) -> Text:
+def _drawn(look: _Look, clock: Clock, *, is_screen: bool = False) -> Group:
     parts = [Text(printable(line)) for line in look.headline]
     parts += [Text(f"warning: {printable(text)}", style="yellow") for text in look.warnings]
     if look.error:
         parts.append(Text(f"error: {printable(look.error)}", style="bold red"))
     if look.answer is not None:
-        parts.append(terminal.table(look.answer.current, clock.now()))
-    return Text("\n").join(parts)
+        table = terminal.table(look.answer.current, clock.now())
+        if is_screen:
+            # A line that goes on below would take the place of an event.
+            table.no_wrap, table.overflow = True, "ellipsis"
+        parts.append(table)
+    return Group(*parts)
 
 
 def _name(answer: EventList) -> str:
