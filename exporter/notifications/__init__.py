@@ -2,8 +2,8 @@
 
 In the exporter, `planning` composes messages by the routes, in the transaction of the transition that caused
 them. A `worker` for each target asks `schedule` for the next message and gives it to `sender`: the exporter's
-side of the sender process, with which it speaks the `protocol`. By it, `checking` finds out at the start and
-at a reload whether addresses and templates can be used.
+side of the sender process, with which it speaks the `protocol`. At the start and at a reload, `checking` uses
+it to check addresses and templates.
 
 That process is `pool`, which forks each `child`. There, `rendering` turns messages into text:
 `words` and `facts` in the `styles` of a format, or the user's `templates`, cut by `fitting`. `services` sends
