@@ -8,6 +8,8 @@ from typing import Annotated, overload
 
 import msgspec
 
+UtcTime = Annotated[datetime, msgspec.Meta(tz=True)]
+
 
 @overload
 def rfc3339(at: datetime, *, milliseconds: bool = ...) -> str: ...

@@ -13,7 +13,7 @@ import msgspec
 
 from exporter.clock import Clock
 from exporter.errors import ConfigurationError, StoppingError
-from exporter.model.jobs import ApprovalRequest, WorkerReport
+from exporter.model.reports import ApprovalRequest, WorkerReport
 
 log = logging.getLogger(__name__)
 

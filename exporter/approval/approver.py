@@ -23,8 +23,9 @@ from exporter.errors import ImdsError, PollOutcome, cause
 from exporter.imds.client import WINDOW_SECONDS, ImdsClient
 from exporter.metrics import ApprovalOutcome
 from exporter.model.events import lower, trace_id
-from exporter.model.jobs import ApprovalRequest, HookOutcome, WorkerReport
+from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Life, Transition
+from exporter.model.reports import ApprovalRequest, WorkerReport
 from exporter.model.views import ApprovalView, Snapshot
 from exporter.otlp import Tracer
 from exporter.shared import Shared

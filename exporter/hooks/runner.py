@@ -14,8 +14,9 @@ from functools import partial
 
 from exporter.config import Hook
 from exporter.model.events import trace_id
-from exporter.model.jobs import CommandResult, HookOutcome, Job, ProcessIdentity, hook_failure, job_of
+from exporter.model.jobs import CommandResult, HookOutcome, Job, ProcessIdentity, job_of
 from exporter.model.lifecycle import Occurrence, Transition
+from exporter.model.reports import hook_failure
 from exporter.otlp import Tracer
 from exporter.shared import Shared
 from exporter.state.jobs import HookJobs, JobKey, Record

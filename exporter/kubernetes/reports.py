@@ -11,8 +11,9 @@ from exporter.config.kubernetes import DRAIN
 from exporter.health import DegradedReason, Health
 from exporter.kubernetes.client import KubernetesError
 from exporter.model.events import trace_id
-from exporter.model.jobs import CommandResult, HookOutcome, hook_failure, job_of
+from exporter.model.jobs import CommandResult, HookOutcome, job_of
 from exporter.model.lifecycle import Life, Transition
+from exporter.model.reports import hook_failure
 from exporter.otlp import Tracer
 from exporter.shared import Shared
 from exporter.state.jobs import HookJobs, JobKey

@@ -11,9 +11,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from exporter import __version__
 from exporter.errors import PollOutcome
 from exporter.model.events import EVENT_TYPES, trace_id
-from exporter.model.jobs import HookOutcome, Signal
+from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Occurrence, Transition
 from exporter.model.messages import Outcome
+from exporter.model.telemetry import Signal
 
 PREFIX = "azure_scheduled_events"
 

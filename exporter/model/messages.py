@@ -5,10 +5,10 @@ from typing import Literal
 
 import msgspec
 
-from exporter.model.jobs import UtcTime
 from exporter.model.lifecycle import ENDINGS, Change, Occurrence, Transition
 from exporter.model.views import EventView
 from exporter.model.vm import VirtualMachine
+from exporter.timefmt import UtcTime
 
 TextFormat = Literal["markdown", "text", "html"]
 

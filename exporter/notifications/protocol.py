@@ -11,8 +11,8 @@ import msgspec
 
 from exporter.config import Templates
 from exporter.config.addresses import Address
-from exporter.model.jobs import UtcTime
 from exporter.model.messages import AnyMessage, Backlog, Delivery
+from exporter.timefmt import UtcTime
 
 # The first argument with which this program runs as the sender process.
 COMMAND = "sender-process"

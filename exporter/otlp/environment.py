@@ -12,7 +12,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from exporter.errors import ConfigurationError
-from exporter.model.jobs import Signal
+from exporter.model.telemetry import Signal
 from exporter.timefmt import parse_number
 
 OTLP, CONSOLE = "otlp", "console"

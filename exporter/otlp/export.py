@@ -32,7 +32,7 @@ from requests.utils import select_proxy
 from exporter import __version__
 from exporter.config import PROGRAM
 from exporter.errors import cause
-from exporter.model.jobs import Signal
+from exporter.model.telemetry import Signal
 from exporter.model.vm import VirtualMachine
 from exporter.otlp import environment
 from exporter.otlp.worker import ITEMS, ExportOutcome

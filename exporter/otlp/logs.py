@@ -20,7 +20,7 @@ from opentelemetry.trace.propagation import set_span_in_context
 
 from exporter import __version__
 from exporter.config import PROGRAM
-from exporter.model.jobs import LogRecord, Signal
+from exporter.model.telemetry import LogRecord, Signal
 from exporter.otlp.export import SCHEMA_URL, Attributes, Sdk, SdkExporter, nanoseconds, resource
 
 _SDK = Sdk(

@@ -32,7 +32,7 @@ from prometheus_client.samples import Sample
 from exporter import __version__
 from exporter.clock import Clock
 from exporter.config import PROGRAM
-from exporter.model.jobs import Signal
+from exporter.model.telemetry import Signal
 from exporter.otlp.export import SCHEMA_URL, Attributes, Sdk, SdkExporter, nanoseconds, resource
 from exporter.otlp.worker import ExportOutcome
 

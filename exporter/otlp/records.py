@@ -9,9 +9,9 @@ from datetime import datetime
 
 from exporter.health import Problem
 from exporter.model.events import trace_id
-from exporter.model.jobs import Attribute, LogRecord
 from exporter.model.lifecycle import ENDINGS, Occurrence, Transition
 from exporter.model.messages import SUCCESS, WARNING, Outage, WatchChange, severity
+from exporter.model.telemetry import Attribute, LogRecord
 from exporter.model.wording import duration, printable
 from exporter.otlp.spans import PREFIX, life_attributes, root_span_id, transition_attributes
 from exporter.timefmt import rfc3339

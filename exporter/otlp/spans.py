@@ -11,9 +11,10 @@ from datetime import datetime
 from typing import Literal
 
 from exporter.model.events import SCHEDULED, STARTED, trace_id
-from exporter.model.jobs import Attribute, CommandResult, HookOutcome, Job, Span, SpanEvent
+from exporter.model.jobs import CommandResult, HookOutcome, Job
 from exporter.model.lifecycle import ENDINGS, Change, Life, Occurrence, Transition, TransitionRecord
 from exporter.model.messages import Message, Outcome
+from exporter.model.telemetry import Attribute, Span, SpanEvent
 from exporter.model.views import EventView, event_view
 from exporter.timefmt import rfc3339
 

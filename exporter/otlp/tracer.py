@@ -13,9 +13,10 @@ from exporter.config import Config
 from exporter.errors import ConfigurationError
 from exporter.health import Problem
 from exporter.model.events import Affected, normal_name
-from exporter.model.jobs import CommandResult, Job, LogRecord, Signal, Span, TraceJobs
+from exporter.model.jobs import CommandResult, Job
 from exporter.model.lifecycle import Life, Occurrence
 from exporter.model.messages import Message, Outage, Outcome, WatchChange
+from exporter.model.telemetry import LogRecord, Signal, Span, TraceJobs
 from exporter.model.views import EventView, Snapshot
 from exporter.model.vm import VirtualMachine
 from exporter.otlp import environment, records, spans

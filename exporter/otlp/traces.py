@@ -22,7 +22,7 @@ from opentelemetry.trace.propagation import set_span_in_context
 
 from exporter import __version__
 from exporter.config import PROGRAM
-from exporter.model.jobs import Signal, Span
+from exporter.model.telemetry import Signal, Span
 from exporter.otlp.export import SCHEMA_URL, Attributes, Sdk, SdkExporter, nanoseconds, resource
 
 _SDK = Sdk(Signal.TRACES, OTLPSpanExporter, ConsoleSpanExporter, ExportTraceServiceResponse, "rejected_spans")

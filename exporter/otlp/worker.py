@@ -11,7 +11,7 @@ import msgspec
 
 from exporter.health import DegradedReason
 from exporter.metrics import PushOutcome
-from exporter.model.jobs import Signal
+from exporter.model.telemetry import Signal
 from exporter.shared import Shared
 from exporter.state.jobs import Exported, Exports, JobKey
 from exporter.work import Backoff, Loop

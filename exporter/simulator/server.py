@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from exporter.errors import ConfigurationError
 from exporter.serving.addresses import listen
-from exporter.serving.http import JSON, TEXT, HangUpError, Request, Response, html_page, tagged
+from exporter.serving.http import JSON, TEXT, HangUpError, Request, Response, tagged
+from exporter.serving.pages import html_page
 from exporter.serving.server import Server
 from exporter.simulator.documents import (
     EVENTS_VERSIONS,

@@ -12,18 +12,12 @@ import msgspec
 from msgspec.structs import replace
 
 from exporter.clock import HOUR, Clock, Moment, moment, renewed, seconds_since
-from exporter.model.jobs import (
-    HookOutcome,
-    Job,
-    LogRecord,
-    ProcessIdentity,
-    Span,
-    UtcTime,
-    WorkerReport,
-    hook_failure,
-)
+from exporter.model.jobs import HookOutcome, Job, ProcessIdentity
 from exporter.model.lifecycle import HISTORY, Life, Transition, weight
+from exporter.model.reports import WorkerReport, hook_failure
+from exporter.model.telemetry import LogRecord, Span
 from exporter.state.journal import Journal, K, Table, Transaction, V
+from exporter.timefmt import UtcTime
 
 log = logging.getLogger(__name__)
 

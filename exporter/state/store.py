@@ -10,14 +10,17 @@ from msgspec.structs import replace
 
 from exporter.clock import Clock, Moment, renewed
 from exporter.health import Health
-from exporter.model.jobs import Job, LogRecord, TraceJobs, UtcTime, WorkerReport
+from exporter.model.jobs import Job
 from exporter.model.lifecycle import ENDINGS, HISTORY, Effects, Life, Transition, WatchState
 from exporter.model.messages import Message, Outage, WatchMessage
+from exporter.model.reports import WorkerReport
+from exporter.model.telemetry import LogRecord, TraceJobs
 from exporter.model.views import WorkView
 from exporter.state.disk import refuse_unsafe
 from exporter.state.jobs import Approvals, HookJobs, JobKey, LogRecords, Record, Spans
 from exporter.state.journal import Journal, Table, Transaction
 from exporter.state.outbox import INHERITED, Outbox
+from exporter.timefmt import UtcTime
 
 _PROGRESS = "progress"
 _NOTHING_TRACED = TraceJobs()

@@ -28,9 +28,9 @@ from exporter.metrics import Metrics
 from exporter.model.advance import WATCHED, advance, next_imminent, pass_time
 from exporter.model.documents import Defect, Document, decode_document
 from exporter.model.events import normal_name, trace_id
-from exporter.model.jobs import ApprovalRequest, record_clock_set, record_pause, record_report
 from exporter.model.lifecycle import Effects, Life, Occurrence, WatchState
 from exporter.model.messages import Outage, Outcome, WatchChange
+from exporter.model.reports import ApprovalRequest, record_clock_set, record_pause, record_report
 from exporter.model.views import Snapshot, UnannouncedPause, by_urgency
 from exporter.model.vm import VirtualMachine
 from exporter.notifications.worker import Notifier

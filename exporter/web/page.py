@@ -14,7 +14,8 @@ from exporter.model.events import Affected, ScheduledEvent
 from exporter.model.lifecycle import Life, Transition, phase_of
 from exporter.model.messages import severity
 from exporter.model.views import ApprovalView, Demonstration, Minute, Snapshot, Views, WorkView, event_view
-from exporter.serving.http import Response, html_page
+from exporter.serving.http import Response
+from exporter.serving.pages import html_page
 from exporter.timefmt import rfc3339
 
 # Events of this VM, and of others: the most urgent ones as cards, further ones collapsed.

@@ -17,7 +17,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from exporter.metrics import Metrics, SnapshotCollector
-from exporter.model.jobs import Signal
+from exporter.model.telemetry import Signal
 from exporter.model.views import Snapshot
 from exporter.model.vm import VirtualMachine
 from scripts.alerts import (

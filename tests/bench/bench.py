@@ -26,8 +26,9 @@ from exporter.app import App, Options
 from exporter.config import Overrides
 from exporter.hooks.command import Command
 from exporter.imds.client import ImdsClient
-from exporter.model.jobs import CommandResult, HookOutcome, LogRecord, Signal, Span
+from exporter.model.jobs import CommandResult, HookOutcome
 from exporter.model.messages import Rendered
+from exporter.model.telemetry import LogRecord, Signal, Span
 from exporter.otlp.worker import ExportOutcome
 from exporter.simulator import Fault, Simulator, SimulatorServer
 from tests.bench.loops import HandLoops

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import Metric
 
 from exporter.model.events import trace_id
-from exporter.model.jobs import LogRecord, Signal
+from exporter.model.telemetry import LogRecord, Signal
 from exporter.otlp.worker import FACTS_SECONDS, LONGEST_WAIT, ExportOutcome
 from exporter.simulator import Fault
 from tests.bench import Bench, Build

@@ -18,9 +18,9 @@ from exporter.health import Health
 from exporter.model.advance import MOST_IDS, MOST_PAST_BYTES, MOST_TRANSITIONS, advance
 from exporter.model.documents import MOST_EVENTS, decode_document
 from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent
-from exporter.model.jobs import TraceJobs
 from exporter.model.lifecycle import Effects, Transition, WatchState
 from exporter.model.messages import Message
+from exporter.model.telemetry import TraceJobs
 from exporter.notifications.planning import Plan
 from exporter.state.jobs import CAPACITY
 from exporter.state.store import Store

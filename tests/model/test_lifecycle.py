@@ -5,7 +5,7 @@ What is told is shown by the cases and histories of `tests.model`.
 
 from datetime import timedelta
 
-from exporter.model import jobs
+from exporter.model import reports
 from exporter.model.advance import pass_time
 from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Life, Occurrence, Transition
@@ -70,8 +70,8 @@ def test_failures_of_hooks() -> None:
     life.feed(scheduled())
 
     def fails(hook: str, run: int) -> bool:
-        failed = jobs.hook_failure(FREEZE_ID.lower(), (hook, run), HookOutcome.FAILED, at(9))
-        step = jobs.record_report(life.known, failed, None)
+        failed = reports.hook_failure(FREEZE_ID.lower(), (hook, run), HookOutcome.FAILED, at(9))
+        step = reports.record_report(life.known, failed, None)
         life.known = step.known if step else life.known
         return step is not None
 

@@ -6,7 +6,7 @@ from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
 
 from exporter.errors import ConfigurationError
 from exporter.model.events import trace_id
-from exporter.model.jobs import Signal
+from exporter.model.telemetry import Signal
 from exporter.otlp.environment import endpoint, interval, sampled_share, selected, timeout
 from exporter.otlp.spans import is_sampled
 

@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_CUMULATIVE
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from exporter.model.jobs import LogRecord, Signal, Span, SpanEvent
+from exporter.model.telemetry import LogRecord, Signal, Span, SpanEvent
 from exporter.model.vm import VirtualMachine
 from exporter.otlp import logs, metrics, traces
 from exporter.otlp.export import SdkExporter, resource_attributes

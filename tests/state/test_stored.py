@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from exporter.model.events import SCHEDULED, Affected, ScheduledEvent
-from exporter.model.jobs import Span, SpanEvent
 from exporter.model.lifecycle import Life, Transition, TransitionRecord
 from exporter.model.messages import Delivery, Message, Rendered, Severity, WatchChange, WatchMessage
+from exporter.model.telemetry import Span, SpanEvent
 from exporter.model.views import listed_view
 from exporter.model.vm import VirtualMachine
 from exporter.state.jobs import Record

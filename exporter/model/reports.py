@@ -1,0 +1,93 @@
+"""What workers and the clock report to the watch, and its effects: transitions that no document shows."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+import msgspec
+from msgspec.structs import replace
+
+from exporter.model.jobs import HookOutcome
+from exporter.model.lifecycle import (
+    Effects,
+    Life,
+    Occurrence,
+    Transition,
+    TransitionRecord,
+    WatchState,
+    step_of,
+    with_transition,
+)
+
+
+class WorkerReport(msgspec.Struct, frozen=True):
+    """A transition that no document shows."""
+
+    life_key: str
+    transition: Transition
+    at: datetime
+    # Those of `TransitionRecord`.
+    hook: str = ""
+    run: int = 0
+    # Describes what happened.
+    detail: str = ""
+
+
+class ApprovalRequest(msgspec.Struct, frozen=True):
+    """A request to approve events."""
+
+    events: tuple[tuple[Life, str], ...]  # each with the rule that approves it
+    at: datetime  # when it began, or when IMDS accepted it
+    asked: float  # its start on the monotonic clock
+    problem: str = ""  # why it failed
+    rejected: bool = False  # whether IMDS answered with an error, so that one bad id may be the cause
+    refused: bool = False  # whether nothing was approved for certain
+    withdrawn: bool = False  # whether nothing was sent, because it was no longer due
+
+
+def hook_failure(
+    life_key: str, run: tuple[str, int], outcome: HookOutcome, at: datetime, *, reason: str = ""
+) -> WorkerReport:
+    """Return the report of a run, a hook's name and a transition's number, that failed or timed out."""
+    hook, number = run
+    detail = f"hook {hook} {outcome.value.replace('_', ' ')}" + (f": {reason}" if reason else "")
+    return WorkerReport(life_key, Transition.HOOK_FAILED, at, hook=hook, run=number, detail=detail)
+
+
+def record_report(known: WatchState, report: WorkerReport, instance: str | None) -> Effects | None:
+    """Return the effects of a report; None if it is a transition already, or must not become one.
+
+    ``instance`` is this VM's name, None while it is unknown.
+    """
+    before = known.life(report.life_key)
+    if before is None or _is_recorded(before, report):
+        return None
+    if report.transition is Transition.APPROVED and before.ended is not None:
+        # Azure's answer came too late. It is counted and remembered, but nothing happens after the end.
+        return None
+    record = TransitionRecord(report.transition, report.at, report.hook, report.run)
+    after = with_transition(before, record, instance)
+    return step_of(known, Occurrence(after, report.transition, report.at, detail=report.detail))
+
+
+def record_pause(known: WatchState, lives: Iterable[Life], seconds: float) -> Effects:
+    """Return the effects of a pause of this VM while these events were Started; it is not a transition."""
+    changed = tuple(replace(life, paused_seconds=(life.paused_seconds or 0.0) + seconds) for life in lives)
+    return Effects(known.replaced(*changed), changed=changed)
+
+
+def record_clock_set(known: WatchState) -> Effects | None:
+    """Return the effects of a step of the wall clock: the times of earlier starts are not known any more."""
+    begun = (life for life in known.current.values() if life.started is not None)
+    changed = tuple(replace(life, started=None) for life in begun)
+    return Effects(known.replaced(*changed), changed=changed) if changed else None
+
+
+def _is_recorded(life: Life, report: WorkerReport) -> bool:
+    if report.transition is Transition.APPROVED:
+        return life.has(Transition.APPROVED)
+    # A hook that runs for failures and fails itself would run forever.
+    ran_for = life.transitions[report.run - 1 : report.run]
+    return any(record.transition is Transition.HOOK_FAILED for record in ran_for) or any(
+        record.transition is Transition.HOOK_FAILED and (record.hook, record.run) == (report.hook, report.run)
+        for record in life.transitions
+    )

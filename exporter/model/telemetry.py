@@ -1,0 +1,86 @@
+"""What leaves by OTLP because of transitions: spans and log records."""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Literal
+
+import msgspec
+
+from exporter.timefmt import UtcTime
+
+Attribute = str | int | tuple[str, ...]
+
+
+class Signal(StrEnum):
+    """What leaves by OTLP; the values are those of OpenTelemetry's variables, in lower case."""
+
+    TRACES = "traces"
+    METRICS = "metrics"
+    LOGS = "logs"
+
+
+class SpanEvent(msgspec.Struct, frozen=True, omit_defaults=True):
+    name: str
+    at: UtcTime
+    attributes: Mapping[str, Attribute] = {}
+
+
+class Span(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A finished span.
+
+    Ids are in hex. They follow from the content, so that the same span always has the same id.
+    """
+
+    name: str
+    trace_id: str
+    span_id: str
+    # "" for a root span.
+    parent_id: str
+    start: UtcTime
+    end: UtcTime
+    attributes: Mapping[str, Attribute]
+    events: tuple[SpanEvent, ...] = ()
+    # "" for none.
+    error: str = ""
+    # "client" for a request to another system.
+    kind: Literal["internal", "client"] = "internal"
+
+    @property
+    def traceparent(self) -> str:
+        """Return the W3C header that makes the receiver's span a child of this one."""
+        return f"00-{self.trace_id}-{self.span_id}-01"
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        return self.trace_id, self.span_id
+
+
+class LogRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something that happened, as a log record."""
+
+    name: str
+    # When that was.
+    end: UtcTime
+    # A value of `messages.Severity`.
+    severity: str
+    # One line.
+    body: str
+    attributes: Mapping[str, Attribute]
+    # Follows from the facts, so that a record that is sent twice has the same.
+    uid: str
+    # Of the root span of the life that it is about: the ids in hex, or "", and whether it is exported.
+    trace_id: str = ""
+    span_id: str = ""
+    sampled: bool = False
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        return self.uid, ""
+
+
+class TraceJobs(msgspec.Struct, frozen=True):
+    """What leaves by OTLP because of transitions."""
+
+    # Finished ones.
+    spans: Sequence[Span] = ()
+    records: Sequence[LogRecord] = ()
