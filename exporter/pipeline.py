@@ -11,7 +11,7 @@ from exporter.config.loading import Loaded
 from exporter.hooks.runner import HookRunner, inherited
 from exporter.imds.client import RateLimiter, client_of
 from exporter.kubernetes.loop import NodeLoop
-from exporter.kubernetes.reports import DrainResults
+from exporter.kubernetes.results import DrainResults
 from exporter.model.lifecycle import Life
 from exporter.model.views import (
     ApprovalView,

@@ -18,8 +18,8 @@ from exporter.kubernetes.desired import (
     own_lives,
     to_drain,
 )
-from exporter.kubernetes.keeper import COMPARE_SECONDS, UNKNOWN_SECONDS, NodeReconciler
-from exporter.kubernetes.reports import DrainResults
+from exporter.kubernetes.reconciler import COMPARE_SECONDS, UNKNOWN_SECONDS, NodeReconciler
+from exporter.kubernetes.results import DrainResults
 from exporter.metrics import EvictionOutcome
 from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Life
@@ -53,25 +53,25 @@ class Drainer:
     """Drains the Node of a `NodeReconciler`; used by one thread, except for `doing` and `stop`.
 
     The newest snapshot decides about each request: an event may be cancelled, postponed or start at any time.
-    ``changed`` is called after the keeper's ``progress`` has changed.
+    ``changed`` is called after the reconciler's ``progress`` has changed.
     """
 
     def __init__(
         self,
-        keeper: NodeReconciler,
+        reconciler: NodeReconciler,
         settings: Drain,
-        reports: DrainResults,
+        results: DrainResults,
         snapshot: Callable[[], Snapshot],
         *,
         changed: Callable[[], None],
     ) -> None:
-        self._client = keeper.client
-        self._name = keeper.name
-        self._keeper = keeper
+        self._client = reconciler.client
+        self._name = reconciler.name
+        self._reconciler = reconciler
         self._settings = settings
-        self._reports = reports
-        self._calls = reports.calls()
-        self._clock = reports.clock
+        self._results = results
+        self._calls = results.calls()
+        self._clock = results.clock
         self._snapshot = snapshot
         self._changed = changed
         self._pod = "selected pod" if settings.pod_selector else "pod"
@@ -115,7 +115,7 @@ class Drainer:
             delay, complete = self._drain(wanted, self._node)
         else:
             self._forget()
-            self._reports.withdraw(lives)
+            self._results.withdraw(lives)
         begins = next_begin(lives, self._node, self._settings, self._clock.now())
         until = (begins - self._clock.now()).total_seconds() if begins is not None else COMPARE_SECONDS
         delay = min(COMPARE_SECONDS, until, COMPARE_SECONDS if delay is None else delay)
@@ -123,19 +123,19 @@ class Drainer:
 
     def _forget(self) -> None:
         """Forget the last drain, if there is none now."""
-        # The keeper sees by itself that there is none, so that it is not woken.
-        self._keeper.progress = Progress.NONE
+        # The reconciler sees by itself that there is none, so that it is not woken.
+        self._reconciler.progress = Progress.NONE
         self._begun, self._reasons, self._noted, self._fresh, self.doing = {}, {}, set(), [], ""
         self._client.forget()
 
     def _proceed(self, progress: Progress) -> None:
-        if self._keeper.progress is not progress:
-            self._keeper.progress = progress
+        if self._reconciler.progress is not progress:
+            self._reconciler.progress = progress
             self._changed()
 
     def _miss(self, reason: str) -> None:
         """Take note that the API server could not be asked to do what should be done."""
-        self._node = self._node or self._keeper.node
+        self._node = self._node or self._reconciler.node
         if self._node is None and self._settings.skip_node_labels:
             return
         wanted = self._wanted()
@@ -161,7 +161,7 @@ class Drainer:
             begun, until = self._begun.get(life.key), deadline(life)
             # What began after the deadline, such as after a restart, did not try.
             if begun is not None and until is not None and begun < until <= self._clock.now():
-                self._reports.record(life, HookOutcome.FAILED, begun, self.doing)
+                self._results.record(life, HookOutcome.FAILED, begun, self.doing)
 
     def _drain(self, wanted: Sequence[Life], node: Node) -> tuple[float | None, bool]:
         """Return the seconds until the next look at the pods, if any, and whether this one saw them all."""
@@ -171,10 +171,10 @@ class Drainer:
             found, error = self._select()
             complete = error is None
             delay = self._work_on(found, error, node, wanted)
-        elif self._keeper.progress is None and self._reports.has_succeeded(wanted):
+        elif self._reconciler.progress is None and self._results.has_succeeded(wanted):
             # A former process has seen that no pod is left.
             self._proceed(Progress.DRAINED)
-        elif self._keeper.progress is not Progress.DRAINED:
+        elif self._reconciler.progress is not Progress.DRAINED:
             self._proceed(Progress.NONE)
         self._conclude()
         return delay, complete
@@ -216,7 +216,7 @@ class Drainer:
             for life in _pending(self._wanted(), self._clock.now()) if self._settings.evicts else ():
                 if life.key in self._begun:
                     begun = self._begun[life.key]
-                    self._reports.record(life, HookOutcome.SUCCEEDED, begun, reason)
+                    self._results.record(life, HookOutcome.SUCCEEDED, begun, reason)
             return None
         refused = any(self._reasons.get(pod.uid) for pod in found.evictable)
         return self._pause(_RETRY_SECONDS if refused or error else _LOOK_SECONDS)
@@ -259,7 +259,7 @@ class Drainer:
                 self._refused(pod, error)
         else:
             self._reasons.pop(pod.uid, None)
-            self._reports.metrics.evicted(EvictionOutcome.EVICTED)
+            self._results.metrics.evicted(EvictionOutcome.EVICTED)
             seconds = pod.grace if period is None else period
             log.info("pod evicted", extra={"pod": pod.full_name, "grace_seconds": seconds})
             if pod.uid not in self._noted:
@@ -268,7 +268,7 @@ class Drainer:
 
     def _refused(self, pod: Pod, error: KubernetesError) -> None:
         by_budget = error.status == 429
-        self._reports.metrics.evicted(EvictionOutcome.REFUSED if by_budget else EvictionOutcome.FAILED)
+        self._results.metrics.evicted(EvictionOutcome.REFUSED if by_budget else EvictionOutcome.FAILED)
         if not by_budget:
             self._calls.report(error)
         # Without any answer, the others would wait for one, too.
@@ -292,7 +292,7 @@ class Drainer:
 
     def _pretend(self, pods: Iterable[Pod]) -> None:
         for pod in self._unnoted(pods):
-            self._reports.metrics.evicted(EvictionOutcome.DRY_RUN)
+            self._results.metrics.evicted(EvictionOutcome.DRY_RUN)
             log.info("dry run: pod would be evicted", extra={"pod": pod.full_name})
 
     def _log_kept(self, pods: Iterable[Pod]) -> None:

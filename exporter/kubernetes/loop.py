@@ -4,22 +4,22 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from exporter.config.kubernetes import DRAIN, Kubernetes
-from exporter.kubernetes.reports import DrainResults
+from exporter.kubernetes.results import DrainResults
 from exporter.model.views import NodeView, Snapshot
 from exporter.work import Loop
 
 if TYPE_CHECKING:
     from exporter.kubernetes.drain import Drainer
-    from exporter.kubernetes.keeper import NodeReconciler
+    from exporter.kubernetes.reconciler import NodeReconciler
 
 
 class _Parts(NamedTuple):
-    """What one configuration brings about; without a ``keeper``, it wants nothing of any Node.
+    """What one configuration brings about; without a ``reconciler``, it wants nothing of any Node.
 
     The ``leavers`` take back the marks of Nodes that it does not want marked; they outlive configurations.
     """
 
-    keeper: "NodeReconciler | None" = None
+    reconciler: "NodeReconciler | None" = None
     drainer: "Drainer | None" = None
     leavers: tuple["NodeReconciler", ...] = ()
 
@@ -27,9 +27,9 @@ class _Parts(NamedTuple):
         """Send no more evictions, and keep no connections."""
         if self.drainer is not None:
             self.drainer.stop()
-        for keeper in (self.keeper, *self.leavers):
-            if keeper is not None:
-                keeper.client.close()
+        for reconciler in (self.reconciler, *self.leavers):
+            if reconciler is not None:
+                reconciler.client.close()
 
 
 class NodeLoop:
@@ -38,49 +38,50 @@ class NodeLoop:
     The drain has its own, so that nothing else waits for it.
     """
 
-    def __init__(self, snapshot: Callable[[], Snapshot], reports: DrainResults) -> None:
+    def __init__(self, snapshot: Callable[[], Snapshot], results: DrainResults) -> None:
         self._snapshot = snapshot
-        self._reports = reports
+        self._results = results
         self._parts = _Parts()
         self._loop = Loop("kubernetes", self.step)
         self._drain = Loop("kubernetes drain", self._step_drain)
 
     @property
     def view(self) -> NodeView | None:
-        keeper, drainer, _ = self._parts
-        if keeper is None:
+        reconciler, drainer, _ = self._parts
+        if reconciler is None:
             return None
-        return NodeView(keeper.name, keeper.cordoned, drainer.doing if drainer is not None else "")
+        return NodeView(reconciler.name, reconciler.cordoned, drainer.doing if drainer is not None else "")
 
     def configure(self, settings: Kubernetes, environ: Mapping[str, str]) -> None:
         name, drain, before = settings.node_name(environ), settings.drain, self._parts
-        if not (name or before.keeper or before.leavers):
+        if not (name or before.reconciler or before.leavers):
             return
         # Imported here, with the library for requests, because most VMs are not Nodes.
         from exporter.kubernetes.client import Client
         from exporter.kubernetes.drain import Drainer
-        from exporter.kubernetes.keeper import NodeReconciler
+        from exporter.kubernetes.reconciler import NodeReconciler
 
-        reports, snapshot = self._reports, self._snapshot
+        results, snapshot = self._results, self._snapshot
         leaving = [one for one in before.leavers if not one.is_done]
-        if before.keeper is not None and before.keeper.name != name and before.keeper.client.has_account:
-            leaving.append(NodeReconciler(before.keeper.client, before.keeper.name, None, reports, snapshot))
-        client, keeper, drainer = Client(settings.service_account, environ), None, None
+        former = before.reconciler
+        if former is not None and former.name != name and former.client.has_account:
+            leaving.append(NodeReconciler(former.client, former.name, None, results, snapshot))
+        client, reconciler, drainer = Client(settings.service_account, environ), None, None
         if name and (settings.conditions or drain.enabled):
-            keeper = NodeReconciler(client, name, settings, reports, snapshot, changed=self._drain.wake)
+            reconciler = NodeReconciler(client, name, settings, results, snapshot, changed=self._drain.wake)
             if drain.enabled:
-                reports.metrics.hooking([DRAIN])
-                reports.metrics.draining()
+                results.metrics.hooking([DRAIN])
+                results.metrics.draining()
                 if drain.mode != "cordon":
-                    drainer = Drainer(keeper, drain, reports, snapshot, changed=self._loop.wake)
+                    drainer = Drainer(reconciler, drain, results, snapshot, changed=self._loop.wake)
         leaving = [one for one in leaving if one.name != name]
-        if name and keeper is None and client.has_account:
+        if name and reconciler is None and client.has_account:
             # An earlier configuration, perhaps that of a former process, may have marked it.
-            leaving.append(NodeReconciler(client, name, None, reports, snapshot))
+            leaving.append(NodeReconciler(client, name, None, results, snapshot))
         leavers = tuple(leaving)
-        self._parts = _Parts(keeper, drainer, leavers)
+        self._parts = _Parts(reconciler, drainer, leavers)
         before.stop()
-        for one in (before.keeper, before.drainer, *before.leavers):
+        for one in (former, before.drainer, *before.leavers):
             if one is not None and one not in leavers:
                 one.close()
         self._loop.start()
@@ -94,18 +95,18 @@ class NodeLoop:
         self._drain.wake()
 
     def step(self) -> float | None:
-        keeper, _, leavers = self._parts
-        keepers = [one for one in (keeper, *leavers) if one is not None and not one.is_done]
-        return min((one.step() for one in keepers), default=None)
+        reconciler, _, leavers = self._parts
+        reconcilers = [one for one in (reconciler, *leavers) if one is not None and not one.is_done]
+        return min((one.step() for one in reconcilers), default=None)
 
     def _step_drain(self) -> float | None:
         drainer = self._parts.drainer
         return drainer.step() if drainer is not None else None
 
     def stop(self, timeout: float) -> bool:
-        deadline = self._reports.clock.monotonic() + timeout
+        deadline = self._results.clock.monotonic() + timeout
         self._parts.stop()
         for loop in (self._loop, self._drain):
             loop.stop()
-        ended = [loop.join(deadline - self._reports.clock.monotonic()) for loop in (self._loop, self._drain)]
+        ended = [loop.join(deadline - self._results.clock.monotonic()) for loop in (self._loop, self._drain)]
         return all(ended)

@@ -8,7 +8,7 @@ from exporter.config.kubernetes import Kubernetes
 from exporter.kubernetes import desired
 from exporter.kubernetes.client import Client, KubernetesError, Node
 from exporter.kubernetes.desired import Patch, Progress
-from exporter.kubernetes.reports import DrainResults
+from exporter.kubernetes.results import DrainResults
 from exporter.model.lifecycle import Life
 from exporter.model.views import Snapshot
 
@@ -37,7 +37,7 @@ class NodeReconciler:
         client: Client,
         name: str,
         settings: Kubernetes | None,
-        reports: DrainResults,
+        results: DrainResults,
         snapshot: Callable[[], Snapshot],
         *,
         changed: Callable[[], None] = lambda: None,
@@ -51,8 +51,8 @@ class NodeReconciler:
         self.progress: Progress | None = None
         self._is_leaving = settings is None
         self._settings = settings or Kubernetes(conditions=False)
-        self._calls = reports.calls()
-        self._clock = reports.clock
+        self._calls = results.calls()
+        self._clock = results.clock
         self._snapshot = snapshot
         self._changed = changed
         self._told: set[str] = set()

@@ -1,4 +1,4 @@
-"""Where the loop reports: results of the drain like those of hooks, and problems of the API server."""
+"""Records of what the loops bring about: results of the drain, like those of hooks, and failed calls."""
 
 import logging
 import math
