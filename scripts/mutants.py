@@ -83,7 +83,7 @@ _TESTS = {
         "tests/web/test_auth.py",
         "tests/web/test_renewal.py",
     ),
-    "serving/http": ("tests/web/test_page.py", "tests/simulator/test_control.py"),
+    "serving/pages": ("tests/web/test_page.py", "tests/simulator/test_control.py"),
     "state": (
         "tests/test_private.py",
         "tests/bench/test_otlp.py",
