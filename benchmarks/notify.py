@@ -53,7 +53,7 @@ def many() -> Iterator[Figure]:
     yield from _storm(_TEMPLATES, ", with templates", 1.3 * plain)
 
 
-def _storm(templates: str, what: str, most: float = 8) -> Generator[Figure, None, float]:
+def _storm(templates: str, what: str, most: float = 20) -> Generator[Figure, None, float]:
     """Measure a storm; return the CPU seconds."""
     with http_receiver() as receiver, tempfile.TemporaryDirectory() as folder:
         targets = [f"{{name: t{number}, url: 'json://{receiver.authority}/'}}" for number in range(TARGETS)]
