@@ -20,7 +20,7 @@ done <service.sh | tee service.log
 grep '^/etc/.*: ok$' service.log
 grep '^ok *target' service.log
 # The simulator takes no messages.
-grep '^a *json://127.0.0.1 ' service.log
+grep '^NO .* a at json://127.0.0.1: ' service.log
 test "$(grep -c '^status 1$' service.log)" = 1
 
 systemctl stop simulator
