@@ -193,8 +193,8 @@ def _covers(wide: Match, narrow: Match) -> bool:
     if wide.target not in (Scope.ANY, narrow.target) or wide.windows not in (None, narrow.windows):
         return False
     for field in ("event_types", "event_sources", "statuses", "transitions", "resources"):
-        ours, theirs = getattr(wide, field), getattr(narrow, field)
-        if ours is not None and (theirs is None or not set(theirs) <= set(ours)):
+        ours, theirs = _values(wide, field), _values(narrow, field)
+        if ours is not None and (theirs is None or not theirs <= ours):
             return False
     return all(_within(wide.bounds(what), narrow.bounds(what)) for what in ("duration", "notice"))
 
@@ -258,10 +258,16 @@ def _apart(hook: Match, rule: Match) -> str:
 def _differing(one: Match, other: Match) -> str:
     """Return the key of two matches whose values have nothing in common, or ""."""
     for field in ("event_types", "event_sources"):
-        ours, theirs = getattr(one, field), getattr(other, field)
-        if ours is not None and theirs is not None and not set(ours) & set(theirs):
+        ours, theirs = _values(one, field), _values(other, field)
+        if ours is not None and theirs is not None and not ours & theirs:
             return field
     return ""
+
+
+def _values(match: Match, field: str) -> set[str] | None:
+    """Return the values of a key as events are compared with them; None if it is not specified."""
+    values = getattr(match, field)
+    return None if values is None else set(map(normal_word, values))
 
 
 def _most(bound: float | None) -> float:

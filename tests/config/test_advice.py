@@ -253,6 +253,7 @@ def test_a_rule_that_never_decides(tmp_path: Path, first: str, second: str, neve
     ("drain", "rule", "problem"),
     [
         ("event_types: [Reboot]", "event_types: [Reboot]", ""),
+        ("event_types: [reboot]", "event_types: [Reboot]", ""),
         ("", "event_types: [Freeze]", ""),
         ("event_types: [Reboot]", "event_types: [Reboot, Freeze, Redeploy]", "Freeze, Redeploy"),
         ("event_types: [Reboot, Redeploy, Preempt, Terminate]", "event_sources: [User]", "Freeze"),
