@@ -46,6 +46,7 @@ from exporter.model.lifecycle import (
     step_of,
     weight,
     with_transition,
+    without_changes,
 )
 from exporter.model.messages import rank, severity
 
@@ -127,10 +128,10 @@ class Listing(msgspec.Struct, frozen=True):
     fresh: tuple[ScheduledEvent, ...]
 
 
-def listing_of(known: WatchState, document: Document, instance: str | None) -> Listing:
+def listing_of(known: WatchState, document: Document, instance: str | None, *, is_full: bool) -> Listing:
     """Match the events of a document with the lives that are known; ``instance`` is this VM's name.
 
-    While the current lives are full (see `WatchState.is_full`), none continues under another id.
+    While the current lives are full (see `WatchState.room`), none continues under another id.
     """
     current, past = _by_id(known.current), _by_id(known.past)
     listed: dict[str, ScheduledEvent] = {}
@@ -149,7 +150,7 @@ def listing_of(known: WatchState, document: Document, instance: str | None) -> L
     lost = {defect.event_id.lower() for defect in document.defects if defect.lost} | document.left_out
     unread = {life.key: life for event_id, life in current.items() if event_id in lost}
     gone = [life for key, life in known.current.items() if key not in listed and key not in unread]
-    dropped = [] if known.is_full else [life for life in gone if len(life.ids) < MOST_IDS]
+    dropped = [] if is_full else [life for life in gone if len(life.ids) < MOST_IDS]
     heirs = _heirs(dropped, fresh, instance, is_next=is_next_incarnation(known, document))
     inherited = {event.key for event in heirs.values()}
     return Listing(
@@ -262,11 +263,11 @@ def advance(  # noqa: PLR0913  # all but three by name
     once, any other after a minute; meanwhile the event is shown as it is.
 
     The newest past lives are kept, 1.5 MiB of them. After 1,000 transitions of a life, or while the current
-    lives are full (see `WatchState.is_full`), changes of its event are shown, but are not transitions. Full
+    lives are full (see `WatchState.room`), changes of its event are shown, but are not transitions. Full
     lives do not wait either: an event that cannot be read ends, and a change of its type is reported at once.
     """
     walk = _Walk(known, document, now, instance, watching=watching, moment=moment)
-    walk.take_in(listing_of(known, document, instance))
+    walk.take_in(listing_of(known, document, instance, is_full=walk.is_full))
     walk.pass_time(thresholds)
     return walk.step()
 
@@ -290,10 +291,10 @@ class _Walk:
         self._instance = instance
         self._watching = watching
         self._moment = moment
-        taken = known.weight
-        self._is_full = taken > MOST_CURRENT_BYTES
-        # For the changes of updates, which must not fill the current lives.
-        self._room_for_changes = MOST_CURRENT_BYTES // 2 - taken
+        room = known.room
+        self.is_full = room < 0
+        # The changes of updates must not fill the current lives.
+        self._room_for_changes = room - MOST_CURRENT_BYTES // 2
         self._current = dict(known.current)
         self._past = dict(known.past)
         # The lives that ended without a transition, each with the one that takes its place.
@@ -305,7 +306,7 @@ class _Walk:
     def take_in(self, found: Listing) -> None:
         """Start, continue or end the life of each event."""
         for life in found.unread:
-            if self._is_full:
+            if self.is_full:
                 self._end(life, Transition.VANISHED)
             else:
                 self._keep(replace(life, unread=True))
@@ -388,7 +389,7 @@ class _Walk:
             return
         transition = _status_transition(before, event)
         is_retyped = event.event_type != before.event_type
-        if is_retyped and (transition is not None or self._is_full or self._is_due(before, event)):
+        if is_retyped and (transition is not None or self.is_full or self._is_due(before, event)):
             self._end(before, Transition.CANCELLED, changed_to=event.event_type)
             self._begin(event, before, retyped=True)
             return
@@ -433,7 +434,7 @@ class _Walk:
     def _update(self, told: ScheduledEvent, after: Life) -> None:
         """Record an update with all changes since the last one, unless that was less than a minute ago."""
         changes = changes_between(told, after.event)
-        if not changes or self._is_full or len(after.transitions) >= MOST_TRANSITIONS:
+        if not changes or self.is_full or len(after.transitions) >= MOST_TRANSITIONS:
             self._keep(replace(after, last_reported=None))
             return
         updates = (r.at for r in reversed(after.transitions) if r.transition is Transition.UPDATED)
@@ -468,7 +469,7 @@ class _Walk:
         self._current.pop(after.key, None)
         ended = self._record(after, outcome)
         # The occurrence has the changes for the spans of this life, and nothing reads them any more.
-        self._keep(replace(ended, transitions=tuple(replace(one, changes=()) for one in ended.transitions)))
+        self._keep(replace(ended, transitions=without_changes(ended.transitions)))
 
     def _keep(self, life: Life) -> None:
         key = life.key

@@ -99,6 +99,10 @@ class TransitionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     changes: tuple[Change, ...] = ()
 
 
+def without_changes(records: tuple[TransitionRecord, ...]) -> tuple[TransitionRecord, ...]:
+    return tuple(replace(one, changes=()) if one.changes else one for one in records)
+
+
 class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     """One life of an event.
 
@@ -223,14 +227,9 @@ class WatchState(msgspec.Struct, frozen=True):
         return replace(self, current=current, past=past)
 
     @property
-    def weight(self) -> int:
-        """What the current lives count for, as they are stored."""
-        return sum(life.weight for life in self.current.values())
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the current lives take so much that only what the newest document has may be added."""
-        return self.weight > MOST_CURRENT_BYTES
+    def room(self) -> int:
+        """What the current lives may still take; below 0 only what the newest document has may be added."""
+        return MOST_CURRENT_BYTES - sum(life.weight for life in self.current.values())
 
     @property
     def has_unreported(self) -> bool:

@@ -21,7 +21,7 @@ from exporter.model.events import (
     ScheduledEvent,
     unreadable_not_before,
 )
-from exporter.model.lifecycle import Life, Transition, TransitionRecord
+from exporter.model.lifecycle import Life, Transition, TransitionRecord, without_changes
 from exporter.model.vm import VirtualMachine
 
 # Longer than any poll waits for IMDS.
@@ -264,9 +264,7 @@ def event_view(life: Life, approval: ApprovalView = NO_APPROVAL) -> EventView:
         outcome=life.outcome,
         changed_to=life.changed_to,
         # The API, hooks and templates do not get the changes; the message about an update has them.
-        transitions=tuple(
-            msgspec.structs.replace(one, changes=()) if one.changes else one for one in life.transitions
-        ),
+        transitions=without_changes(life.transitions),
         approval=approval,
         impact_seconds=life.impact_seconds,
         paused_seconds=life.paused_seconds,
