@@ -232,9 +232,9 @@ def _required(place: Keys, rule: Rule, config: Config) -> Iterator[Mistake]:
 
 def _spared(drain: Match, rule: Match) -> list[str]:
     """Return the event types that a rule matches and the drain does not."""
-    if drain.event_types is None:
+    drained = _values(drain, "event_types")
+    if drained is None:
         return []
-    drained = set(map(normal_word, drain.event_types))
     kinds = rule.event_types if rule.event_types is not None else EVENT_TYPES
     return [kind for kind in kinds if normal_word(kind) not in drained]
 

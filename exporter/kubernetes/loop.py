@@ -56,7 +56,7 @@ class NodeLoop:
         name, drain, before = settings.node_name(environ), settings.drain, self._parts
         if not (name or before.reconciler or before.leavers):
             return
-        # Imported here, with the library for requests, because most VMs are not Nodes.
+        # Imported here, because most VMs are not Nodes.
         from exporter.kubernetes.client import Client
         from exporter.kubernetes.drain import Drainer
         from exporter.kubernetes.reconciler import NodeReconciler

@@ -17,7 +17,7 @@ _LONGEST_TITLE = 150
 BODY_TAG = re.compile(r"<body\b[^>]*>", re.IGNORECASE)
 _FENCE = re.compile(r"^ {0,3}```", re.MULTILINE)
 _CLOSING_FENCE = "\n```"
-# An escape, which a code span has not, or a whole code span.
+# An escaped backslash or backtick, or a whole code span, in which a backslash escapes nothing.
 _CODE = re.compile(r"\\[\\`]|(`+).+?(?<!`)\1(?!`)", re.DOTALL)
 _HALF_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\\Z")
 _HIDDEN = re.compile(
