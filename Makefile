@@ -153,11 +153,11 @@ test-pacemaker: $(VENV)/.dev
 # Beside a real API server; building it by Go takes 11 CPU minutes, once.
 test-kubernetes: $(VENV)/.dev $(TOOLS)/helm $(TOOLS)/kube-apiserver
 	scripts/debian-packages etcd-server
-	TOOLS=$(abspath $(TOOLS)) $(BIN)/python -m pytest tests/kubernetes/check_chart.py tests/kubernetes/check_drain.py
+	TOOLS=$(abspath $(TOOLS)) $(BIN)/python -m pytest tests/outputs/kubernetes/check_chart.py tests/outputs/kubernetes/check_drain.py
 
 # Beside an OpenTelemetry Collector and Prometheus 3; building them by Go takes 10 CPU minutes, once.
 test-otlp: $(VENV)/.dev $(TOOLS)/prometheus3
-	TOOLS=$(abspath $(TOOLS)) $(BIN)/python -m pytest tests/otlp/check_receivers.py
+	TOOLS=$(abspath $(TOOLS)) $(BIN)/python -m pytest tests/outputs/otlp/check_receivers.py
 
 $(TOOLS)/prometheus3: scripts/otlp-programs
 	scripts/otlp-programs $(TOOLS)
@@ -186,7 +186,7 @@ dashboards: $(VENV)/.dev
 	$(BIN)/python -m dashboards.build
 
 golden: $(VENV)/.dev
-	GOLDEN_WRITE=1 $(BIN)/python -m pytest -q tests/notifications/test_golden.py
+	GOLDEN_WRITE=1 $(BIN)/python -m pytest -q tests/outputs/notifications/test_golden.py
 
 recording: $(VENV)/.dev
 	$(BIN)/python -m scripts.record_demo docs/images/demo.svg

@@ -13,7 +13,7 @@ from exporter.health import Health
 from exporter.model.advance import advance
 from exporter.model.documents import decode_document
 from exporter.model.lifecycle import WatchState
-from exporter.notifications.planning import Plan
+from exporter.outputs.notifications.planning import Plan
 from exporter.state.store import Store
 from tests.builders import body, raw_event
 

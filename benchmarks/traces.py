@@ -8,7 +8,7 @@ from benchmarks.figure import Figure
 from benchmarks.running import cpu_seconds, polls, resident_mib, running
 from tests.builders import raw_event
 from tests.end_to_end.program import eventually, get
-from tests.otlp.receiver import spans
+from tests.outputs.otlp.receiver import spans
 from tests.receivers import Receiver, http_receiver
 
 POLLS = 50

@@ -9,9 +9,9 @@ import sys
 
 
 def main() -> None:
-    """Run the command line, or the sender process (see `exporter.notifications.pool`)."""
+    """Run the command line, or the sender process (see `exporter.outputs.notifications.pool`)."""
     if sys.argv[1:2] == ["sender-process"]:
-        from exporter.notifications import pool
+        from exporter.outputs.notifications import pool
 
         pool.main()
     if sys.argv[1:2] == ["run"]:

@@ -24,9 +24,9 @@ from exporter.errors import ConfigurationError, Mistakes
 from exporter.health import DegradedReason, Health
 from exporter.metrics import Metrics, SnapshotCollector
 from exporter.model.views import Demonstration, Snapshot
-from exporter.notifications import checking, planning
-from exporter.notifications.planning import Plan
-from exporter.notifications.sender import SenderProcess, environment
+from exporter.outputs.notifications import checking, planning
+from exporter.outputs.notifications.planning import Plan
+from exporter.outputs.notifications.sender import SenderProcess, environment
 from exporter.pipeline import Pipeline
 from exporter.serving.addresses import listen
 from exporter.serving.server import Server

@@ -247,7 +247,7 @@ def notify_test(*, target: str | None, transition: str | None, every: bool, **fl
     """
     from exporter import logs
     from exporter.commands import notify_test as trial
-    from exporter.notifications import checking
+    from exporter.outputs.notifications import checking
 
     logs.configure(flags["log_level"], flags["log_format"])
     wanted = next((one for one in _TESTABLE if one.value == transition), None)

@@ -3,15 +3,10 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-from exporter.alertmanager.loop import Alertmanagers
-from exporter.approval.approver import Approver
 from exporter.config import state_directory
 from exporter.config.addresses import variables
 from exporter.config.loading import Loaded
-from exporter.hooks.runner import HookRunner, inherited
 from exporter.imds.client import RateLimiter, client_of
-from exporter.kubernetes.loop import NodeLoop
-from exporter.kubernetes.results import DrainResults
 from exporter.model.lifecycle import Life
 from exporter.model.views import (
     ApprovalView,
@@ -22,10 +17,15 @@ from exporter.model.views import (
     TargetView,
     WorkView,
 )
-from exporter.notifications.planning import Plan
-from exporter.notifications.sender import SenderProcess
-from exporter.notifications.worker import Notifier, WorkerDependencies
-from exporter.otlp import Tracer
+from exporter.outputs.alertmanager.loop import Alertmanagers
+from exporter.outputs.approval.approver import Approver
+from exporter.outputs.hooks.runner import HookRunner, inherited
+from exporter.outputs.kubernetes.loop import NodeLoop
+from exporter.outputs.kubernetes.results import DrainResults
+from exporter.outputs.notifications.planning import Plan
+from exporter.outputs.notifications.sender import SenderProcess
+from exporter.outputs.notifications.worker import Notifier, WorkerDependencies
+from exporter.outputs.otlp import Tracer
 from exporter.shared import Shared
 from exporter.state.store import Store
 from exporter.watch.poller import Poller

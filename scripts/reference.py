@@ -13,7 +13,7 @@ from exporter.config.match import Match, Window
 from exporter.health import DegradedReason
 from exporter.model.events import EVENT_TYPES
 from exporter.model.lifecycle import Transition
-from exporter.notifications.templates import FILTERS, NAMES, Vm
+from exporter.outputs.notifications.templates import FILTERS, NAMES, Vm
 from scripts.project import ROOT
 
 DOCS = ROOT / "docs"

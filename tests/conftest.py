@@ -118,7 +118,7 @@ def checks_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.bench.senders import MemorySender
 
     monkeypatch.setattr(
-        "exporter.notifications.checking.SenderProcess", lambda *_: MemorySender(is_real=True)
+        "exporter.outputs.notifications.checking.SenderProcess", lambda *_: MemorySender(is_real=True)
     )
 
 

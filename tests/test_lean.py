@@ -2,7 +2,7 @@ import sys
 
 import pytest
 
-from tests.hooks.support import printed
+from tests.outputs.hooks.support import printed
 
 SERVER = """
 import exporter.app, exporter.cli, exporter.web.page

@@ -9,7 +9,7 @@ import pytest
 
 from exporter.config import Overrides
 from exporter.config.addresses import is_secret
-from exporter.notifications import checking
+from exporter.outputs.notifications import checking
 from exporter.web import webfile
 from tests.web.certificates import Pki, write
 

@@ -9,7 +9,7 @@ import click
 from exporter.config import Overrides
 from exporter.config.advice import advice
 from exporter.errors import Mistakes
-from exporter.notifications import checking
+from exporter.outputs.notifications import checking
 from exporter.web import webfile
 
 

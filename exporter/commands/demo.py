@@ -26,10 +26,10 @@ from exporter.health import Health
 from exporter.model.messages import AnyMessage, Delivery, Rendered
 from exporter.model.views import Demonstration, EventView, event_view
 from exporter.model.wording import printable
-from exporter.notifications import checking, planning
-from exporter.notifications.planning import Plan
-from exporter.notifications.protocol import Checked, Request, Send
-from exporter.notifications.sender import SenderProcess
+from exporter.outputs.notifications import checking, planning
+from exporter.outputs.notifications.planning import Plan
+from exporter.outputs.notifications.protocol import Checked, Request, Send
+from exporter.outputs.notifications.sender import SenderProcess
 from exporter.simulator import Simulator, SimulatorServer, load_scenarios
 
 SPEED = 60.0

@@ -17,7 +17,6 @@ import click
 import msgspec
 
 from exporter import config
-from exporter.alertmanager.client import AlertmanagerError, Client
 from exporter.clock import Clock
 from exporter.commands import terminal
 from exporter.commands.events import NoExporterError, RunningExporter
@@ -27,12 +26,13 @@ from exporter.config.kubernetes import Kubernetes
 from exporter.errors import ConfigurationError, ExporterError, ImdsError, Mistakes
 from exporter.health import DegradedReason
 from exporter.imds.client import NEWEST_API_VERSION, ImdsClient, asked_again, endpoint_of
-from exporter.kubernetes import desired
 from exporter.model.events import normal_name
 from exporter.model.views import ConfigurationView, TargetView
 from exporter.model.vm import VirtualMachine
 from exporter.model.wording import command_line, printable
-from exporter.notifications import checking
+from exporter.outputs.alertmanager.client import AlertmanagerError, Client
+from exporter.outputs.kubernetes import desired
+from exporter.outputs.notifications import checking
 from exporter.state.disk import refuse_unsafe
 from exporter.timefmt import rfc3339
 from exporter.web import webfile

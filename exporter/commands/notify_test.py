@@ -8,8 +8,6 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from exporter.alertmanager.alerts import sample
-from exporter.alertmanager.client import AlertmanagerError, Client
 from exporter.clock import Clock
 from exporter.config import Config, Route
 from exporter.config.addresses import Address
@@ -19,9 +17,11 @@ from exporter.model.lifecycle import ENDINGS, Transition
 from exporter.model.messages import AnyMessage, Delivery, Message, WatchChange, WatchMessage
 from exporter.model.vm import VirtualMachine
 from exporter.model.wording import printable
-from exporter.notifications.planning import Plan
-from exporter.notifications.samples import SAMPLE_ID, samples, watch_sample
-from exporter.notifications.sender import SenderProcess
+from exporter.outputs.alertmanager.alerts import sample
+from exporter.outputs.alertmanager.client import AlertmanagerError, Client
+from exporter.outputs.notifications.planning import Plan
+from exporter.outputs.notifications.samples import SAMPLE_ID, samples, watch_sample
+from exporter.outputs.notifications.sender import SenderProcess
 
 # What can be of any length comes last, so that nothing is cut.
 _ROW = "{:<7}  {:<6}  {:<11}  {}"

@@ -14,16 +14,12 @@ from http import HTTPStatus
 
 from msgspec.structs import replace
 
-from exporter.alertmanager.loop import Alertmanagers
-from exporter.approval.approver import Approver
 from exporter.clock import Clock, Moment, ahead, moment, seconds_since
 from exporter.config import Config
 from exporter.config.match import Match
 from exporter.errors import ImdsError, PollOutcome
 from exporter.health import DegradedReason, Health
-from exporter.hooks.runner import HookRunner
 from exporter.imds.client import ImdsClient
-from exporter.kubernetes.loop import NodeLoop
 from exporter.metrics import Metrics
 from exporter.model.advance import WATCHED, advance, next_imminent, pass_time
 from exporter.model.documents import Defect, Document, decode_document
@@ -33,8 +29,12 @@ from exporter.model.messages import Outage, Outcome, WatchChange
 from exporter.model.reports import ApprovalRequest, record_clock_set, record_pause, record_report
 from exporter.model.views import Snapshot, UnannouncedPause, by_urgency
 from exporter.model.vm import VirtualMachine
-from exporter.notifications.worker import Notifier
-from exporter.otlp import Tracer
+from exporter.outputs.alertmanager.loop import Alertmanagers
+from exporter.outputs.approval.approver import Approver
+from exporter.outputs.hooks.runner import HookRunner
+from exporter.outputs.kubernetes.loop import NodeLoop
+from exporter.outputs.notifications.worker import Notifier
+from exporter.outputs.otlp import Tracer
 from exporter.shared import Shared
 from exporter.state.store import Store
 from exporter.work import Inbox

@@ -24,12 +24,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from exporter.app import App, Options
 from exporter.config import Overrides
-from exporter.hooks.command import Command
 from exporter.imds.client import ImdsClient
 from exporter.model.jobs import CommandResult, HookOutcome
 from exporter.model.messages import Rendered
 from exporter.model.telemetry import LogRecord, Signal, Span
-from exporter.otlp.worker import ExportOutcome
+from exporter.outputs.hooks.command import Command
+from exporter.outputs.otlp.worker import ExportOutcome
 from exporter.simulator import Fault, Simulator, SimulatorServer
 from tests.bench.loops import HandLoops
 from tests.bench.senders import MemorySender, MemoryTarget
@@ -106,13 +106,13 @@ class Bench:
         self._incarnation = 0
         self.state = folder / "state"
         self._options = fields
-        patch.setattr("exporter.hooks.command.run", self._run)
+        patch.setattr("exporter.outputs.hooks.command.run", self._run)
         # The time that the test waits is not part of the simulated time.
         patch.setattr("exporter.watch.poller.Sleep._run_delay", lambda _: 0.0)
         for signal in Signal:
             self.receivers[signal].clock = self.clock
             made = "metrics.MetricExporter" if signal is Signal.METRICS else f"{signal}.exporter"
-            patch.setattr(f"exporter.otlp.{made}", partial(self._receive, signal))
+            patch.setattr(f"exporter.outputs.otlp.{made}", partial(self._receive, signal))
         self._watch_requests(patch)
         self.imds = SimulatorServer(self.simulator)
         self.imds.__enter__()

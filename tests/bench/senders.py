@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from exporter.clock import SystemClock
 from exporter.health import Health
 from exporter.model.messages import Backlog, Delivery, Rendered
-from exporter.notifications.child import Child
-from exporter.notifications.fitting import Room
-from exporter.notifications.protocol import Checked, CheckTarget, Request, Send, request_of
-from exporter.notifications.sender import SenderProcess
+from exporter.outputs.notifications.child import Child
+from exporter.outputs.notifications.fitting import Room
+from exporter.outputs.notifications.protocol import Checked, CheckTarget, Request, Send, request_of
+from exporter.outputs.notifications.sender import SenderProcess
 
 OK = Delivery(delivered=True)
 

@@ -14,12 +14,12 @@ from exporter.metrics import Metrics
 from exporter.model.lifecycle import Life
 from exporter.simulator import Fault
 from exporter.state.jobs import Approvals
-from tests.approval.support import transitions
 from tests.bench import Bench, Build
 from tests.bench.bench import start_nameless
 from tests.builders import FREEZE_ID, REBOOT_ID, raw_event
 from tests.clocks import NOW
 from tests.docs.pages import blocks
+from tests.outputs.approval.support import transitions
 
 OFF = "approval: {mode: 'off'}"
 APPROVE = "approval: {mode: 'on', rules: [{name: x, action: approve}]}"

@@ -14,7 +14,7 @@ from exporter.errors import Mistakes
 from exporter.model.events import trace_id
 from exporter.model.lifecycle import HISTORY
 from exporter.model.messages import Backlog, Delivery, Failure, Rendered
-from exporter.notifications import worker
+from exporter.outputs.notifications import worker
 from exporter.simulator import Fault
 from exporter.state import jobs
 from exporter.state.outbox import Lane, Outbox
@@ -355,7 +355,7 @@ def test_a_target_that_goes_and_comes_back(
     bench.sender().answer = lambda _: DOWN
     bench.show(*events("a"))
     bench.reload(ONCALL.replace("oncall", "other"))
-    (record,) = (vars(one) for one in caplog.records if one.name == "exporter.notifications.worker")
+    (record,) = (vars(one) for one in caplog.records if one.name == "exporter.outputs.notifications.worker")
     assert record["message"] == "messages are waiting for a target that is not configured"
     assert (record["target"], record["count"]) == ("oncall", 1)
     bench.sender().answer = lambda _: OK
@@ -538,7 +538,7 @@ def test_messages_wait_for_the_check(build: Build, monkeypatch: pytest.MonkeyPat
     """Only then it is known whether the service takes digests."""
     bench = build(ONCALL)
     with monkeypatch.context() as unchecked:
-        unchecked.setattr("exporter.notifications.checking.check", lambda *_: Mistakes())
+        unchecked.setattr("exporter.outputs.notifications.checking.check", lambda *_: Mistakes())
         bench.restart()
         bench.show(*events("a"))
         assert bench.sent() == []

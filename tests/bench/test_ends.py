@@ -155,7 +155,7 @@ def test_an_end_before_the_targets_are_checked(
     bench.sender().backlog = backlog
     bench.show(raw_event())
     with monkeypatch.context() as unchecked:
-        unchecked.setattr("exporter.notifications.checking.check", lambda *_: Mistakes())
+        unchecked.setattr("exporter.outputs.notifications.checking.check", lambda *_: Mistakes())
         bench.restart()
         bench.show()
         bench.kill()

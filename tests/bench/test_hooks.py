@@ -3,9 +3,9 @@ from collections.abc import Callable
 
 import pytest
 
-from exporter.hooks.command import Command
-from exporter.hooks.runner import MOST_AT_ONCE
 from exporter.model.jobs import CommandResult, HookOutcome, ProcessIdentity
+from exporter.outputs.hooks.command import Command
+from exporter.outputs.hooks.runner import MOST_AT_ONCE
 from exporter.state.jobs import MOST_BYTES
 from tests.bench import Bench, Build
 from tests.bench.bench import SUCCEEDED
@@ -65,10 +65,10 @@ def test_a_run_that_outlived_its_exporter(
         bench.loops.idle.add("hooks")
         return CommandResult(HookOutcome.FAILED, None, 0.0, "killed", stopped=True)
 
-    monkeypatch.setattr("exporter.hooks.command.end_left_behind", lambda *_: False)
+    monkeypatch.setattr("exporter.outputs.hooks.command.end_left_behind", lambda *_: False)
     bench = build("hooks: [{name: a, command: [a]}]")
     with monkeypatch.context() as patch:
-        patch.setattr("exporter.hooks.command.run", interrupted)
+        patch.setattr("exporter.outputs.hooks.command.run", interrupted)
         bench.show(raw_event())
     bench.loops.idle.clear()
     bench.kill()

@@ -336,7 +336,7 @@ OUTSIDE = {
 }
 
 
-# Those of the Node have rows in tests/kubernetes/test_node.py, beside an API server.
+# Those of the Node have rows in tests/outputs/kubernetes/test_node.py, beside an API server.
 ALL = {*keys(inspect.type_info(Config)), *keys(inspect.type_info(Match), "match")} - {
     f"kubernetes.{key}" for key in keys(inspect.type_info(Kubernetes))
 }

@@ -10,7 +10,7 @@ from prometheus_client import Metric
 
 from exporter.model.events import trace_id
 from exporter.model.telemetry import LogRecord, Signal
-from exporter.otlp.worker import FACTS_SECONDS, LONGEST_WAIT, ExportOutcome
+from exporter.outputs.otlp.worker import FACTS_SECONDS, LONGEST_WAIT, ExportOutcome
 from exporter.simulator import Fault
 from tests.bench import Bench, Build
 from tests.builders import FREEZE_ID, raw_event
@@ -355,7 +355,7 @@ def test_what_cannot_be_set_up(build: Build, monkeypatch: pytest.MonkeyPatch) ->
     bench = build()
     with monkeypatch.context() as patch:
         reason = ValueError("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT must be a non-negative integer but got x")
-        patch.setattr("exporter.otlp.logs.exporter", Mock(side_effect=reason))
+        patch.setattr("exporter.outputs.otlp.logs.exporter", Mock(side_effect=reason))
         bench.reload(LOGS)
         bench.show(raw_event())
         assert "cannot be set up: OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT" in bench.api("problems")[0]

@@ -13,7 +13,7 @@ from exporter.imds.client import ImdsClient
 from exporter.model.events import trace_id
 from exporter.model.jobs import CommandResult, HookOutcome
 from exporter.model.messages import WatchChange, WatchMessage
-from exporter.notifications.webhook import cloud_event
+from exporter.outputs.notifications.webhook import cloud_event
 from exporter.simulator import Fault
 from exporter.simulator.documents import instance_document
 from exporter.watch.watch import Watch

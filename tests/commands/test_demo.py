@@ -13,7 +13,7 @@ from exporter.commands.demo import Demo, Messages, demonstrating, frame, marked,
 from exporter.config import PROGRAM, Overrides
 from exporter.config.addresses import Address
 from exporter.model.messages import Delivery, Rendered, Severity
-from exporter.notifications.planning import Plan
+from exporter.outputs.notifications.planning import Plan
 from tests.bench.senders import MemorySender
 from tests.builders import message
 from tests.clocks import NOW, HandClock

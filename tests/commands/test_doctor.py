@@ -14,11 +14,11 @@ from exporter.commands.doctor import Asked, Diagnosis, Level
 from exporter.config import Overrides
 from exporter.config.addresses import NotifyUrls
 from exporter.health import DegradedReason
-from exporter.kubernetes.desired import unmarking
 from exporter.model.messages import Delivery
 from exporter.model.views import TargetView
 from exporter.model.wording import command_line
-from exporter.notifications import checking
+from exporter.outputs.kubernetes.desired import unmarking
+from exporter.outputs.notifications import checking
 from exporter.simulator import Fault, Simulator, SimulatorServer
 from tests.bench import Bench, Build
 from tests.builders import raw_event

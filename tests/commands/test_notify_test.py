@@ -13,8 +13,8 @@ from exporter.config.match import Match
 from exporter.errors import ConfigurationError
 from exporter.model.lifecycle import Transition
 from exporter.model.messages import Backlog, Delivery, WatchChange
-from exporter.notifications.planning import Plan
-from exporter.notifications.samples import SAMPLE_ID
+from exporter.outputs.notifications.planning import Plan
+from exporter.outputs.notifications.samples import SAMPLE_ID
 from exporter.simulator import Simulator, SimulatorServer
 from tests.bench.senders import MemorySender
 from tests.clocks import HandClock

@@ -16,7 +16,7 @@ from msgspec import inspect
 
 from exporter.config import Config, Hook, Overrides, Rule, loading
 from exporter.config.match import Match
-from exporter.notifications import checking
+from exporter.outputs.notifications import checking
 from scripts.chart import only
 from scripts.renderings import VALUES, rendering
 from tests.bench.test_keys import keys

@@ -49,7 +49,7 @@ def test_the_sample_of_a_message_is_one() -> None:
     """The page about messages shows one as the program writes it."""
     page = (DOCS / "messages.md").read_text()
     shown = page.split("```")[1].removeprefix("text").strip()
-    golden = DOCS.parent / "tests" / "notifications" / "golden" / "messages.txt"
+    golden = DOCS.parent / "tests" / "outputs" / "notifications" / "golden" / "messages.txt"
     assert f"======== Reboot scheduled\n{shown}\n" in golden.read_text()
 
 

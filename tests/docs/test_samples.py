@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from exporter.config import Config, Overrides
-from exporter.notifications import checking
+from exporter.outputs.notifications import checking
 from exporter.simulator import Scenario, load_scenarios
 from exporter.web import webfile
 from exporter.web.api import Events, Status

@@ -38,7 +38,7 @@ if __name__ == "__main__":
         # The first answer may take 150 s and the facts about the VM 1 s, each from two API versions.
         client._MARGIN_SECONDS = float(os.environ["HELD_POLL_SECONDS"]) - 302.0
     if "HELD_PYTHON" in os.environ:
-        from exporter.notifications import protocol
+        from exporter.outputs.notifications import protocol
 
         protocol.command = lambda: [os.environ["HELD_PYTHON"]]
     sys.addaudithook(_hold)

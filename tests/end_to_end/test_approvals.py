@@ -10,7 +10,7 @@ from tests.end_to_end.program import eventually, get, metric
 from tests.end_to_end.test_approve import HALL, plan, scenario
 from tests.end_to_end.test_otlp import environment
 from tests.end_to_end.vm import Vm
-from tests.otlp.receiver import spans, spans_with_hosts
+from tests.outputs.otlp.receiver import spans, spans_with_hosts
 from tests.receivers import Receiver, http_receiver
 
 FAILOVER = 4.0

@@ -2,7 +2,7 @@
 
 from tests.end_to_end.program import eventually, metric
 from tests.end_to_end.vm import Vm, event, stop
-from tests.otlp.receiver import log_records, pushes, spans, values
+from tests.outputs.otlp.receiver import log_records, pushes, spans, values
 from tests.receivers import Receiver, http_receiver
 
 PREFIX = "azure.scheduled_event."

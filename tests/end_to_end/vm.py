@@ -13,7 +13,7 @@ from typing import Any
 from exporter.simulator import Simulator, SimulatorServer
 from tests.builders import body, raw_event
 from tests.end_to_end.program import eventually, exporter, free_port, get, metric
-from tests.hooks.support import MARK, kill, marked
+from tests.outputs.hooks.support import MARK, kill, marked
 
 NAME = "demo_0"
 EVENT = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"

@@ -34,8 +34,8 @@ from exporter.model.events import Affected
 from exporter.model.lifecycle import Effects, WatchState
 from exporter.model.messages import Message
 from exporter.model.views import Snapshot, by_urgency
-from exporter.notifications import checking
-from exporter.notifications.planning import Plan
+from exporter.outputs.notifications import checking
+from exporter.outputs.notifications.planning import Plan
 from exporter.serving.addresses import listen
 from exporter.serving.server import Server
 from exporter.state.store import Store
@@ -47,7 +47,7 @@ from tests.bench.senders import MemorySender
 from tests.builders import body, scheduled
 from tests.clocks import NOW, HandClock
 from tests.faults.fuzz_inputs import CANARY
-from tests.notifications.sending import digest, rendered
+from tests.outputs.notifications.sending import digest, rendered
 from tests.web import support
 from tests.web.certificates import Pki
 

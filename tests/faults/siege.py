@@ -32,7 +32,7 @@ from tests.end_to_end.program import children, eventually, proportional
 from tests.faults.attackers import attacked
 from tests.faults.running import Running, running
 from tests.http_server import Connection, Request, answer, serving
-from tests.kubernetes.api import NODE, Api, served
+from tests.outputs.kubernetes.api import NODE, Api, served
 from tests.web.certificates import Pki
 
 LIMIT_MIB = 160

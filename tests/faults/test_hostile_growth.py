@@ -21,14 +21,14 @@ from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent
 from exporter.model.lifecycle import Effects, Transition, WatchState
 from exporter.model.messages import Message
 from exporter.model.telemetry import TraceJobs
-from exporter.notifications.planning import Plan
+from exporter.outputs.notifications.planning import Plan
 from exporter.state.jobs import CAPACITY
 from exporter.state.store import Store
 from exporter.transport import BODY_LIMIT
 from tests.builders import WEB_VM, raw_event, scheduled
 from tests.clocks import NOW, HandClock
 from tests.lives import Story, happened
-from tests.otlp.test_export import RECORD, SPAN
+from tests.outputs.otlp.test_export import RECORD, SPAN
 
 
 def test_history_has_an_end() -> None:

@@ -1,0 +1,358 @@
+"""Approval of events by the rules.
+
+The poller decides about the document that it has just fetched. A thread sends what is due: it records the
+approval on disk before the request, so that none is lost in a crash, and reports the result to the inbox.
+
+The disk and the rate limit may delay a request, while the poller goes on deciding. Immediately before the
+request, the newest decisions must still allow it.
+"""
+
+import contextlib
+import logging
+import math
+import threading
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from exporter.clock import seconds_since
+from exporter.config import Config, Mode
+from exporter.errors import ImdsError, PollOutcome, cause
+from exporter.imds.client import WINDOW_SECONDS, ImdsClient
+from exporter.metrics import ApprovalOutcome
+from exporter.model.events import lower, trace_id
+from exporter.model.jobs import HookOutcome
+from exporter.model.lifecycle import Life, Transition
+from exporter.model.reports import ApprovalRequest, WorkerReport
+from exporter.model.views import ApprovalView, Snapshot
+from exporter.outputs.approval.deciding import ApprovalInputs, ApprovalState, Decision, concluded, decide
+from exporter.outputs.otlp import Tracer
+from exporter.shared import Shared
+from exporter.state.store import Store
+from exporter.work import Backoff, Inbox, Loop
+
+log = logging.getLogger(__name__)
+
+_COUNTED = {ApprovalState.DRY_RUN: ApprovalOutcome.DRY_RUN, ApprovalState.LIMITED: ApprovalOutcome.LIMITED}
+_RETRY_SECONDS = 20.0
+# Their records fit into the state, however long the ids are.
+_MOST_TOGETHER = 100
+
+_Due = tuple[Life, str]
+
+
+class _WithdrawnError(Exception):
+    """An approval is no longer due."""
+
+
+class _FailedAttempts(msgspec.Struct):
+    """Failed attempts to approve an event."""
+
+    backoff: Backoff
+    try_at: float  # on the monotonic clock
+    problem: str
+    given_up: bool = False
+
+    def decision(self, rule: str) -> Decision:
+        """Return the decision to show instead of the one that cannot be carried out."""
+        reason = f"given up, as NotBefore has passed: {self.problem}" if self.given_up else self.problem
+        return Decision(ApprovalState.FAILED, rule, reason)
+
+
+class Approver:
+    """Approves events by the rules.
+
+    All methods but `view`, `supersede` and `stop` are for the poller's thread.
+    """
+
+    def __init__(self, store: Store, shared: Shared, tracer: Tracer, inbox: Inbox) -> None:
+        """Create it without starting its thread."""
+        self._approvals = store.approvals
+        self._jobs = store.hook_jobs
+        self._metrics, _, self._clock = shared
+        self._tracer = tracer
+        self._inbox = inbox
+        # By which the poller decides, and the newest one, which it takes over after the poll in progress.
+        self._config = self._newest = Config()
+        self._lives: Sequence[Life] = ()
+        # When the newest document was fetched, on the monotonic clock.
+        self._fetched = -math.inf
+        # What is due by the newest document. Replaced whole, because the approver's thread reads it.
+        self._due: Sequence[_Due] = ()
+        # Held while a request is being sent.
+        self._posting = threading.Lock()
+        # Replaced whole, because other threads read it.
+        self._decisions: Mapping[str, Decision] = {}
+        # Events to send one by one, since Azure rejected a request with several.
+        self._alone: set[str] = set()
+        # From a request until its result is known there is no other.
+        self._sending = False
+        self._request: tuple[ApprovalRequest, ImdsClient] | None = None
+        self._loop = Loop("approver", self._send_request)
+
+    def supersede(self, settings: Config) -> None:
+        """Send nothing by other rules than these once this returns; thread-safe.
+
+        A request that is being sent is waited for.
+        """
+        self._newest = settings
+        with self._posting:
+            pass
+
+    def configure(self, settings: Config, azure: ImdsClient) -> None:
+        """Decide by these rules and send by this client; failed attempts are repeated at once."""
+        self.outdate()
+        self._config, self._azure = settings, azure
+        self._trials: dict[str, _FailedAttempts] = {}
+
+    def record_document(self, *, changed: bool) -> None:
+        """Record that a document was fetched just now; what is due by one before it is not, if it differs."""
+        if changed:
+            self.outdate()
+        self._fetched = self._clock.monotonic()
+
+    def outdate(self) -> None:
+        """Send nothing before the next `look`, because what is known is about to change."""
+        self._due = ()
+
+    def look(self, snapshot: Snapshot, *, fresh: bool = False) -> bool:
+        """Decide about all pending events; send those that are due if the document is ``fresh``.
+
+        Return whether some are due, but the document was not fetched just now.
+        """
+        settings = self._config
+        due: Sequence[_Due] = ()
+        if snapshot.current is not self._lives:
+            self._lives = snapshot.current
+            keys = {life.key for life in self._lives}
+            self._trials = {key: trial for key, trial in self._trials.items() if key in keys}
+            self._alone &= keys
+        if self._lives and settings.approval.mode is not Mode.OFF and snapshot.ready:
+            due = self._decide_all(settings, snapshot.instance)
+        else:
+            self._decisions = {}
+        self._due = due
+        if not due or self._sending:
+            return False
+        if fresh:
+            self._send(due)
+        return not fresh
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether there are events to decide about: rules depend on the time, too."""
+        return bool(self._lives) and self._config.approval.mode is not Mode.OFF
+
+    def poll_failed(self, problem: str, seconds: float) -> None:
+        """Record that there is no fresh document to send what is due."""
+        due = self._due
+        self._fetched = -math.inf
+        self.outdate()
+        if not self._sending:
+            for life, rule in due:
+                self._failed(life, rule, problem, seconds)
+
+    def view(self, life: Life) -> ApprovalView:
+        """Return the state of an event's approval; thread-safe."""
+        done = concluded(life, self._recorded(life))
+        # A life is published before the decisions that follow from it.
+        is_open = done.state is None and life.event.is_scheduled and life.ended is None
+        return (self._decisions.get(life.key, done) if is_open else done).view
+
+    def stop(self, timeout: float) -> bool:
+        self._loop.stop()
+        return self._loop.join(timeout)
+
+    def conclude(self, attempt: ApprovalRequest) -> list[WorkerReport]:
+        """Return the transitions that an attempt caused; failed ones are repeated later."""
+        self._sending = False
+        self.outdate()
+        if attempt.withdrawn:
+            return []
+        lives = [life for life, _ in attempt.events]
+        if not attempt.problem:
+            return [WorkerReport(life.key, Transition.APPROVED, attempt.at) for life in lives]
+        if attempt.rejected and len(lives) > 1:
+            self._alone.update(life.key for life in lives)
+            if attempt.refused:
+                return []
+        seconds = self._clock.monotonic() - attempt.asked
+        for life, rule in attempt.events:
+            self._failed(life, rule, attempt.problem, seconds)
+        return []
+
+    def _decide_all(self, settings: Config, instance: str | None) -> list[_Due]:
+        """Decide about each event, the most urgent first; log and count decisions that change.
+
+        Return what is due.
+        """
+        now, decisions, due = self._clock.now(), {}, []
+        recent = self._approvals.of_last_hour()
+        for life in self._lives:
+            inputs = self._inputs(life, settings, recent)
+            decision = decide(life, settings.approval, instance, now, inputs)
+            if decision.state is ApprovalState.DUE:
+                if self._may_try(life, decision.rule):
+                    due.append((life, decision.rule))
+                    recent.add(life.key)
+                if life.key in self._trials:
+                    decision = self._trials[life.key].decision(decision.rule)
+            if decision.state is not None:
+                decisions[life.key] = decision
+                self._log_change(life, decision)
+        self._decisions = decisions
+        return due
+
+    def _recorded(self, life: Life) -> ApprovalInputs:
+        known = self._approvals.find(life.key)
+        if known is None:
+            return ApprovalInputs()
+        if known.sent is None:
+            return ApprovalInputs(asked_by=known.rule)
+        return ApprovalInputs(approved_by=known.rule)
+
+    def _inputs(self, life: Life, settings: Config, recent: set[str]) -> ApprovalInputs:
+        recorded = self._recorded(life)
+        if not life.event.is_scheduled:
+            return recorded
+        asks_hooks = any(one.require_hooks for one in settings.approval.rules)
+        return replace(
+            recorded,
+            hooks=self._hook_results(life) if asks_hooks else {},
+            has_unreported=life.last_reported is not None and bool(settings.hooks),
+            open_hooks=self._jobs.open_for(lower(life.ids[0])),
+            age=seconds_since(life.begun, self._clock) or 0.0,
+            within_hour=len(recent) - (life.key in recent),
+            unknown_until=self._approvals.unknown_until(),
+        )
+
+    def _hook_results(self, life: Life) -> Mapping[str, HookOutcome | None]:
+        """Return the outcomes of hooks, except of runs for ``hook_failed``."""
+        numbered = enumerate(life.transitions, start=1)
+        failures = {number for number, one in numbered if one.transition is Transition.HOOK_FAILED}
+        return self._jobs.results(life.key, but=failures)
+
+    def _log_change(self, life: Life, decision: Decision) -> None:
+        before = self._decisions.get(life.key)
+        silent = (ApprovalState.DUE, ApprovalState.APPROVED, ApprovalState.FAILED)
+        if decision == before or decision.state in silent:
+            return
+        log.info("approval", extra=_log_facts(life, decision))
+        new = before is None or (before.state, before.rule) != (decision.state, decision.rule)
+        if decision.state in _COUNTED and new:
+            self._metrics.decided(decision.rule, _COUNTED[decision.state])
+
+    def _may_try(self, life: Life, rule: str) -> bool:
+        """Return whether to send now: immediately, with a delay after errors, and not after NotBefore."""
+        trial = self._trials.get(life.key)
+        if trial is None:
+            return True
+        not_before = life.event.not_before
+        if not_before is None or self._clock.now() < not_before:
+            return self._clock.monotonic() >= trial.try_at
+        if not trial.given_up:
+            facts = _log_facts(life, trial.decision(rule))
+            log.error("approval failed until NotBefore; given up", extra=facts)
+            trial.given_up = True
+        return False
+
+    def _failed(self, life: Life, rule: str, problem: str, seconds: float) -> None:
+        before = self._trials.get(life.key)
+        # No jitter: only one of an event's VMs leads, so they do not try at the same time.
+        backoff = (
+            Backoff(self._clock, early=math.inf, early_longest=_RETRY_SECONDS, chance=lambda: 0.0)
+            if before is None
+            else before.backoff
+        )
+        trial = _FailedAttempts(backoff, self._clock.monotonic() + backoff.failed(seconds), problem)
+        self._trials[life.key] = trial
+        self._metrics.decided(rule, ApprovalOutcome.FAILED)
+        if before is None or before.problem != problem:
+            log.warning("approval failed; trying again", extra=_log_facts(life, trial.decision(rule)))
+
+    def _send(self, due: Sequence[_Due]) -> None:
+        together = [one for one in due if one[0].key not in self._alone]
+        events = tuple(together[:_MOST_TOGETHER] or due[:1])
+        self._sending = True
+        attempt = ApprovalRequest(events, self._clock.now(), self._clock.monotonic())
+        self._request = attempt, self._azure
+        self._loop.start()
+        self._loop.wake()
+
+    def _send_request(self) -> None:
+        """Send the request, on the approver's own thread."""
+        if self._request is None or self._loop.stopping:
+            return
+        # Not cleared without one: the poller may be setting the next.
+        (attempt, azure), self._request = self._request, None
+        try:
+            attempt = self._sent(attempt, azure)
+        except Exception as error:
+            log.exception("approval failed")
+            attempt = replace(attempt, problem=cause(error))
+        self._inbox.put(attempt)
+
+    def _sent(self, attempt: ApprovalRequest, azure: ImdsClient) -> ApprovalRequest:
+        """Record an attempt on disk and carry it out; return it with its result."""
+        begun = self._clock.now()
+        keys = [life.key for life, _ in attempt.events]
+        before = {key: self._approvals.find(key) for key in keys}
+        if not self._approvals.decide(attempt.events, begun):
+            self._approvals.restore(before)
+            problem = "the state cannot be written, so nothing would remember it"
+            return replace(attempt, problem=problem, refused=True)
+        try:
+            with contextlib.ExitStack() as posting:
+                event_ids = [life.event.event_id for life, _ in attempt.events]
+                azure.approve(event_ids, lambda: self._confirm(attempt, azure, posting))
+        except _WithdrawnError:
+            self._approvals.restore(before)
+            for life, rule in attempt.events:
+                facts = _log_facts(life, Decision(ApprovalState.DUE, rule, "it is not due any more"))
+                log.info("approval not sent", extra=facts)
+            return replace(attempt, withdrawn=True)
+        except ImdsError as error:
+            refused = 400 <= error.status < 500
+            if refused:
+                self._approvals.restore(before)
+            rejected = error.reason is PollOutcome.HTTP_ERROR
+            return replace(attempt, problem=str(error), rejected=rejected, refused=refused)
+        now = self._clock.now()
+        times = (begun, now)
+        spans = [span for life, rule in attempt.events for span in self._tracer.approved(life, rule, times)]
+        self._approvals.record_sent(keys, now, spans)
+        for life, rule in attempt.events:
+            self._metrics.decided(rule, ApprovalOutcome.APPROVED)
+            log.info("approved", extra=_log_facts(life, Decision(ApprovalState.DUE, rule)))
+        return replace(attempt, at=now)
+
+    def _confirm(self, attempt: ApprovalRequest, azure: ImdsClient, posting: contextlib.ExitStack) -> None:
+        """Raise `_WithdrawnError` if the newest decisions do not allow an attempt.
+
+        Until ``posting`` is closed, `supersede` waits for it.
+        """
+        posting.enter_context(self._posting)
+        # In this order: what is due is replaced before the time of its document.
+        age = self._clock.monotonic() - self._fetched
+        due = {life.key: (life.event, rule) for life, rule in self._due}
+        # Several polls within the window of the rate limit count as one.
+        longest = max(self._config.imds.poll_interval, WINDOW_SECONDS)
+        if (
+            self._config is not self._newest
+            or azure is not self._azure
+            or age > longest
+            or any(due.get(life.key) != (life.event, rule) for life, rule in attempt.events)
+        ):
+            raise _WithdrawnError
+
+
+def _log_facts(life: Life, decision: Decision) -> Mapping[str, object]:
+    return {
+        "event_id": life.event.event_id,
+        "trace_id": trace_id(life.ids[0]),
+        "event_type": life.event.event_type,
+        "state": decision.state,
+        "rule": decision.rule,
+        "reason": decision.reason,
+    }

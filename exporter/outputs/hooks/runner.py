@@ -1,0 +1,245 @@
+"""Hooks: the jobs that transitions cause, and the loop that runs each once, in order for an event.
+
+A hook runs as the exporter's user and could read the exporter's secrets. But its output is logged, and its
+child processes inherit its variables: a secret that is not passed to it does not leak by mistake.
+"""
+
+import logging
+import re
+import sys
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+
+from exporter.config import Hook
+from exporter.model.events import trace_id
+from exporter.model.jobs import CommandResult, HookOutcome, Job, ProcessIdentity, job_of
+from exporter.model.lifecycle import Occurrence, Transition
+from exporter.model.reports import hook_failure
+from exporter.outputs.otlp import Tracer
+from exporter.shared import Shared
+from exporter.state.jobs import HookJobs, JobKey, Record
+from exporter.timefmt import rfc3339
+from exporter.work import Inbox, Loop
+
+log = logging.getLogger(__name__)
+
+# Of one variable. Linux's limit is 128 KiB, Windows' 32,767 characters.
+MOST_BYTES = 32_000
+# Addresses, headers and key files of receivers, URLs of targets, systemd's directory of credentials.
+_WITHHELD = re.compile(r"OTEL_.*|SCHEDULED_EVENTS_.*|CREDENTIALS_DIRECTORY|NOTIFY_SOCKET")
+# Up to the last @: a password may contain one that is not encoded.
+_USERINFO = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://)?.*@")
+
+
+def _runs_for(hook: Hook, occurrence: Occurrence, now: datetime) -> bool:
+    life, transition = occurrence.life, occurrence.transition
+    # Hooks run for failures of hooks only if these are listed.
+    if transition is Transition.HOOK_FAILED and hook.match.transitions is None:
+        return False
+    return hook.match.holds(life.event, target=life.target, now=now, transition=transition)
+
+
+def inherited(environ: Mapping[str, str], named: Collection[str] = ()) -> dict[str, str]:
+    """Return the variables that hooks inherit: not those ``named`` in ``${...}``, no passwords of proxies."""
+    # On Windows, names of variables are not case-sensitive.
+    folded = {_fold(name) for name in named}
+    return {
+        name: _USERINFO.sub(r"\1", value) if name.lower().endswith("_proxy") else value
+        for name, value in environ.items()
+        if _fold(name) not in folded and not _WITHHELD.fullmatch(_fold(name))
+    }
+
+
+def _fold(name: str) -> str:
+    return name.upper() if sys.platform == "win32" else name
+
+
+def environment(job: Job, attempt: int, traceparent: str) -> dict[str, str]:
+    """Return the variables that describe a job to its hook, to be added to those of the exporter.
+
+    ``EVENT_ID`` is the event's first id, as in the JSON, so that hooks can pass on notes under it. Times are
+    RFC 3339 in UTC, durations whole seconds; what is unknown is empty. ``EVENT_RESOURCES`` is cut between two
+    names: half a name may be that of another VM.
+    """
+    event, duration = job.event, job.event.duration_seconds
+    values = {
+        "EVENT_ID": event.id,
+        "EVENT_TYPE": event.type,
+        "EVENT_STATUS": event.status,
+        "EVENT_SOURCE": event.source,
+        "EVENT_NOTBEFORE": rfc3339(event.not_before) or "",
+        "EVENT_RESOURCETYPE": job.resource_type,
+        "EVENT_DESCRIPTION": event.description,
+        "EVENT_DURATION": "" if duration is None else str(duration),
+        "EVENT_TRANSITION": job.transition.value,
+        "EVENT_ATTEMPT": str(attempt),
+        "INSTANCE_NAME": job.instance,
+        "TRACEPARENT": traceparent,
+    }
+    return {name: cut(clean(value)) for name, value in values.items()} | {
+        "EVENT_RESOURCES": cut(clean(",".join(event.resources)), between=",")
+    }
+
+
+def clean(value: str) -> str:
+    """Remove NUL, which ends a variable, and replace lone surrogates, which cannot be encoded, by U+FFFD."""
+    # A pair of surrogates becomes the character that it encodes.
+    return value.replace("\0", "").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def cut(value: str, *, between: str = "") -> str:
+    """Cut to `MOST_BYTES` of UTF-8, if possible at the last ``between`` before the limit."""
+    encoded = value.encode()
+    if len(encoded) <= MOST_BYTES:
+        return value
+    kept = encoded[: MOST_BYTES + len(between)].decode(errors="ignore")
+    if between and between in kept:
+        return kept[: kept.rindex(between)]
+    return encoded[:MOST_BYTES].decode(errors="ignore")
+
+
+# Events whose hooks run at the same time.
+MOST_AT_ONCE = 8
+
+
+class HookRunner:
+    """Runs the jobs of hooks; it starts threads only if there are jobs."""
+
+    def __init__(self, waiting: HookJobs, shared: Shared, tracer: Tracer, inbox: Inbox) -> None:
+        self._jobs = waiting
+        self._metrics, _, self._clock = shared
+        self._tracer = tracer
+        self._inbox = inbox
+        self._lock = threading.Lock()
+        self._busy: set[str] = set()
+        self._stop = threading.Event()
+        self._loops = [Loop("hooks", self._work) for _ in range(MOST_AT_ONCE)]
+
+    def configure(self, hooks: Sequence[Hook], inherited: Mapping[str, str]) -> None:
+        """Set the hooks, in their order, and the variables that each inherits; pending jobs use them, too."""
+        self._inherited = inherited
+        self._hooks = {hook.name: hook for hook in hooks}
+        self.wake()
+
+    def compose(
+        self, occurrences: Sequence[Occurrence], instance: str | None, now: datetime
+    ) -> tuple[Job, ...]:
+        """Return the jobs for transitions, in the order in which those of one event run.
+
+        There are none while this VM's name is unknown, because the event may be another VM's.
+        """
+        if instance is None:
+            return ()
+        return tuple(
+            job_of(hook.name, one.life, len(one.life.transitions), one.at, one.life.instance or instance)
+            for one in occurrences
+            for hook in self._hooks.values()
+            if _runs_for(hook, one, now)
+        )
+
+    def wake(self) -> None:
+        """Run recorded jobs; one thread is started per event with jobs, up to `MOST_AT_ONCE`."""
+        for loop, _ in zip(self._loops, self._jobs.counts(), strict=False):
+            loop.start()
+        for loop in self._loops:
+            loop.wake()
+
+    def begin_stop(self) -> None:
+        """End the running commands; they run again after the next start."""
+        self._stop.set()
+        for loop in self._loops:
+            loop.stop()
+
+    def join(self, timeout: float) -> bool:
+        deadline = self._clock.monotonic() + timeout
+        return all(loop.join(deadline - self._clock.monotonic()) for loop in self._loops)
+
+    def _work(self) -> float | None:
+        """Run the next hook of an event without a running hook; return None if there is none."""
+        with self._lock:
+            event = next((event for event in self._jobs.counts() if event not in self._busy), None)
+            if event is None:
+                return None
+            self._busy.add(event)
+        try:
+            for key, record in self._jobs.first(event, 1):
+                self._run(key, record)
+        finally:
+            with self._lock:
+                self._busy.discard(event)
+        return 0.0
+
+    def _run(self, key: JobKey, record: Record[Job]) -> None:
+        obstacle = self._end_last_run(key, record.process) if record.process is not None else ""
+        job, hook = record.work, self._hooks.get(key.name)
+        if job is None or hook is None:
+            if job is not None:
+                log.warning("pending hook is no longer configured", extra=_facts(job))
+            self._jobs.finish([key], None, self._clock.now())
+            return
+        attempt = self._jobs.begin(key)
+        if not attempt:
+            return
+        facts = _facts(job) | {"attempt": attempt}
+        log.info("hook started", extra=facts)
+        begun = self._clock.now()
+        if obstacle:
+            result = CommandResult(HookOutcome.FAILED, None, 0.0, obstacle)
+        else:
+            result = self._execute(key, hook, job, attempt, facts)
+        if result.stopped:
+            log.warning("hook interrupted; it runs again after the next start", extra=facts)
+            return
+        now = self._clock.now()
+        self._jobs.finish([key], result.outcome, now, self._tracer.hooked(job, begun, now, result))
+        self._tracer.wake()
+        self._metrics.hook_ended(hook.name, result.outcome, result.seconds)
+        succeeded = result.outcome is HookOutcome.SUCCEEDED
+        ends = {"outcome": result.outcome, "reason": result.reason, "seconds": result.seconds}
+        log.log(logging.INFO if succeeded else logging.WARNING, "hook ended", extra=facts | ends)
+        if succeeded:
+            # An approval may have waited for it.
+            self._inbox.put()
+            return
+        reason = f"{result.reason}; output: {result.output}" if result.output else result.reason
+        run = (job.hook, job.sequence)
+        self._inbox.put(hook_failure(job.life_key, run, result.outcome, now, reason=reason))
+
+    def _end_last_run(self, key: JobKey, process: ProcessIdentity) -> str:
+        """End what goes on if the exporter was killed; return why the hook cannot run, or ""."""
+        from exporter.outputs.hooks.command import end_left_behind
+
+        facts = {"hook": key.name, "event_id": key.lane, "pid": process.pid}
+        ended = end_left_behind(process, self._clock)
+        if ended:
+            log.warning("hook of an exporter that was killed has been ended", extra=facts)
+        if ended is not False:
+            return ""
+        return f"not begun: process {process.pid}, its run before the exporter was killed, cannot be ended"
+
+    def _execute(
+        self, key: JobKey, hook: Hook, job: Job, attempt: int, facts: Mapping[str, object]
+    ) -> CommandResult:
+        # Imported on first use: most VMs have no hooks.
+        from exporter.outputs.hooks.command import Command, run
+
+        variables = environment(job, attempt, self._tracer.hook_traceparent(job))
+        return run(
+            Command(hook.command, job.document(attempt), variables, float(hook.timeout), self._inherited),
+            output=lambda line: log.info("hook output", extra={**facts, "line": line}),
+            stop=self._stop,
+            clock=self._clock,
+            started=partial(self._jobs.record_process, key),
+        )
+
+
+def _facts(job: Job) -> dict[str, object]:
+    return {
+        "hook": job.hook,
+        "transition": job.transition,
+        "event_id": job.event.id,
+        "trace_id": trace_id(job.event.id),
+        "event_type": job.event.type,
+    }

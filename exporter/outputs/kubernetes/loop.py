@@ -1,0 +1,112 @@
+"""The loops that keep the Node of this VM as it should be."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from exporter.config.kubernetes import DRAIN, Kubernetes
+from exporter.model.views import NodeView, Snapshot
+from exporter.outputs.kubernetes.results import DrainResults
+from exporter.work import Loop
+
+if TYPE_CHECKING:
+    from exporter.outputs.kubernetes.drain import Drainer
+    from exporter.outputs.kubernetes.reconciler import NodeReconciler
+
+
+class _Parts(NamedTuple):
+    """What one configuration brings about; without a ``reconciler``, it wants nothing of any Node.
+
+    The ``leavers`` take back the marks of Nodes that it does not want marked; they outlive configurations.
+    """
+
+    reconciler: "NodeReconciler | None" = None
+    drainer: "Drainer | None" = None
+    leavers: tuple["NodeReconciler", ...] = ()
+
+    def stop(self) -> None:
+        """Send no more evictions, and keep no connections."""
+        if self.drainer is not None:
+            self.drainer.stop()
+        for reconciler in (self.reconciler, *self.leavers):
+            if reconciler is not None:
+                reconciler.client.close()
+
+
+class NodeLoop:
+    """Compares the Node with what it should be, and acts; the threads are started once there is a Node.
+
+    The drain has its own, so that nothing else waits for it.
+    """
+
+    def __init__(self, snapshot: Callable[[], Snapshot], results: DrainResults) -> None:
+        self._snapshot = snapshot
+        self._results = results
+        self._parts = _Parts()
+        self._loop = Loop("kubernetes", self.step)
+        self._drain = Loop("kubernetes drain", self._step_drain)
+
+    @property
+    def view(self) -> NodeView | None:
+        reconciler, drainer, _ = self._parts
+        if reconciler is None:
+            return None
+        return NodeView(reconciler.name, reconciler.cordoned, drainer.doing if drainer is not None else "")
+
+    def configure(self, settings: Kubernetes, environ: Mapping[str, str]) -> None:
+        name, drain, before = settings.node_name(environ), settings.drain, self._parts
+        if not (name or before.reconciler or before.leavers):
+            return
+        # Imported here, because most VMs are not Nodes.
+        from exporter.outputs.kubernetes.client import Client
+        from exporter.outputs.kubernetes.drain import Drainer
+        from exporter.outputs.kubernetes.reconciler import NodeReconciler
+
+        results, snapshot = self._results, self._snapshot
+        leaving = [one for one in before.leavers if not one.is_done]
+        former = before.reconciler
+        if former is not None and former.name != name and former.client.has_account:
+            leaving.append(NodeReconciler(former.client, former.name, None, results, snapshot))
+        client, reconciler, drainer = Client(settings.service_account, environ), None, None
+        if name and (settings.conditions or drain.enabled):
+            reconciler = NodeReconciler(client, name, settings, results, snapshot, changed=self._drain.wake)
+            if drain.enabled:
+                results.metrics.hooking([DRAIN])
+                results.metrics.draining()
+                if drain.mode != "cordon":
+                    drainer = Drainer(reconciler, drain, results, snapshot, changed=self._loop.wake)
+        leaving = [one for one in leaving if one.name != name]
+        if name and reconciler is None and client.has_account:
+            # An earlier configuration, perhaps that of a former process, may have marked it.
+            leaving.append(NodeReconciler(client, name, None, results, snapshot))
+        leavers = tuple(leaving)
+        self._parts = _Parts(reconciler, drainer, leavers)
+        before.stop()
+        for one in (former, before.drainer, *before.leavers):
+            if one is not None and one not in leavers:
+                one.close()
+        self._loop.start()
+        self._loop.wake()
+        if drainer is not None:
+            self._drain.start()
+        self._drain.wake()
+
+    def wake(self) -> None:
+        self._loop.wake()
+        self._drain.wake()
+
+    def step(self) -> float | None:
+        reconciler, _, leavers = self._parts
+        reconcilers = [one for one in (reconciler, *leavers) if one is not None and not one.is_done]
+        return min((one.step() for one in reconcilers), default=None)
+
+    def _step_drain(self) -> float | None:
+        drainer = self._parts.drainer
+        return drainer.step() if drainer is not None else None
+
+    def stop(self, timeout: float) -> bool:
+        deadline = self._results.clock.monotonic() + timeout
+        self._parts.stop()
+        for loop in (self._loop, self._drain):
+            loop.stop()
+        ended = [loop.join(deadline - self._results.clock.monotonic()) for loop in (self._loop, self._drain)]
+        return all(ended)

@@ -1,0 +1,137 @@
+"""The check of targets and templates of a configuration, by the process that will use them."""
+
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+
+from exporter import files
+from exporter.clock import SystemClock
+from exporter.config import Overrides, Templates, loading
+from exporter.config.addresses import Address, variables
+from exporter.config.loading import Loaded
+from exporter.config.yamlfile import Keys, dotted
+from exporter.errors import Mistakes
+from exporter.health import Health
+from exporter.model.messages import Backlog, Delivery
+from exporter.outputs.notifications.planning import Plan, plan_of
+from exporter.outputs.notifications.protocol import Checked, CheckTarget, CheckTemplate
+from exporter.outputs.notifications.sender import SenderProcess, environment
+
+log = logging.getLogger(__name__)
+
+_UNCHECKED = "cannot be checked"
+_GAP_REMEDY = "such messages go out as the program writes them; put {% if %} around what may be missing"
+
+
+def check(loaded: Loaded, plan: Plan, sender: SenderProcess) -> Mistakes:
+    """Check templates and targets; the plan knows how to send to the targets then.
+
+    Mistakes are an invalid template, or an address that Apprise does not accept. What could not be checked is
+    logged.
+    """
+    mistakes = Mistakes()
+    # Of targets with the same name, each is checked.
+    asked = [(one, sender.ask(CheckTarget(one))) for one in loaded.addresses if one.url or one.apprise_config]
+    for name, address in plan.addresses.items():
+        if not address.url and not address.apprise_config:
+            plan.backlogs[name] = Backlog.EACH if address.webhook else Backlog.DIGEST
+    results = [(address, _checked(future)) for address, future in asked]
+    for address, found in results:
+        if found.problem:
+            mistakes.problems += loaded.error(address, found.problem).problems
+        elif found.failure:
+            what = {"what": f"target {address.target}", "reason": found.failure}
+            log.warning(_UNCHECKED, extra=what)
+        plan.backlogs[address.target] = found.backlog
+        if address.apprise_config is not None:
+            plan.services[address.target] = found.services
+    _check_templates(loaded, sender, mistakes)
+    if not mistakes.problems:
+        _warn(loaded, results)
+    return mistakes
+
+
+def _warn(loaded: Loaded, results: Sequence[tuple[Address, Checked]]) -> None:
+    """Log what is doubtful about targets."""
+    files.warn(Path(name) for _, found in results for name in found.included)
+    for address, found in results:
+        for doubt in found.doubts:
+            log.warning("unknown parameter", extra={"problem": str(loaded.error(address, doubt))})
+    not_taken = {one.apprise_config[0]: found.not_taken for one, found in results if one.apprise_config}
+    for path, count in not_taken.items():
+        if count:
+            extra = {"path": path, "count": count}
+            log.warning("file contains services that Apprise does not accept", extra=extra)
+
+
+@contextlib.contextmanager
+def opened(
+    file: Path | None,
+    overrides: Overrides,
+    urls: Sequence[str],
+    environ: Mapping[str, str],
+    mistakes: Mistakes | None = None,
+) -> Iterator[tuple[Loaded, Plan, SenderProcess]]:
+    """Load a configuration, check targets and templates, and lend the process that did.
+
+    Errors are added to ``mistakes`` if it is given, and the caller logs the warnings.
+
+    Raises:
+        ConfigurationError: something is wrong; with file and line where there is one.
+    """
+    is_strict = mistakes is None
+    mistakes = Mistakes() if mistakes is None else mistakes
+    loaded = loading.read(file, overrides, urls, environ, mistakes)
+    plan, clock = plan_of(loaded), SystemClock()
+    sender = SenderProcess(clock, Health(clock), environment(environ, variables(loaded.config)))
+    try:
+        mistakes.problems += check(loaded, plan, sender).problems
+        if is_strict:
+            mistakes.check()
+            loaded.warn()
+        yield loaded, plan, sender
+    finally:
+        sender.stop()
+
+
+def load(
+    file: Path | None, overrides: Overrides, urls: Sequence[str], environ: Mapping[str, str]
+) -> tuple[Loaded, Plan]:
+    """Load a configuration, and check targets and templates.
+
+    Raises:
+        ConfigurationError: something is wrong; with file and line where there is one.
+    """
+    with opened(file, overrides, urls, environ) as (loaded, plan, _):
+        return loaded, plan
+
+
+def _checked(future: "Future[Delivery | Checked]") -> Checked:
+    found = future.result()
+    return found if isinstance(found, Checked) else Checked(failure=found.reason)
+
+
+def _check_templates(loaded: Loaded, sender: SenderProcess, mistakes: Mistakes) -> None:
+    """Check each template."""
+    notifications = loaded.config.notifications
+    places: dict[Keys, Templates] = {("notifications", "templates"): notifications.templates}
+    for index, target in enumerate(notifications.targets):
+        if target.templates is not None:
+            places["notifications", "targets", index, "templates"] = target.templates
+    asked = {
+        (*place, key): sender.ask(CheckTemplate(key, templates))
+        for place, templates in places.items()
+        for key in ("title", "body")
+        if getattr(templates, key).strip()
+    }
+    for keys, future in asked.items():
+        found = _checked(future)
+        if found.problem:
+            mistakes.problems += loaded.file.error(keys, found.problem).problems
+        elif found.failure:
+            log.warning(_UNCHECKED, extra={"what": dotted(keys), "reason": found.failure})
+        elif found.gap:
+            extra = {"key": dotted(keys), "reason": found.gap, "remedy": _GAP_REMEDY}
+            log.warning("a template fails where Azure leaves something out", extra=extra)

@@ -1,0 +1,368 @@
+"""Delivery of messages: a loop for each target hands them to the sender process, and records the results."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, wait
+from datetime import datetime
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from exporter.clock import seconds_since
+from exporter.health import DegradedReason
+from exporter.model.events import trace_id
+from exporter.model.lifecycle import Life
+from exporter.model.messages import AnyMessage, Delivery, Failure, Message, Outcome
+from exporter.model.views import ApprovalView, TargetView
+from exporter.outputs.notifications.planning import Plan
+from exporter.outputs.notifications.protocol import Checked
+from exporter.outputs.notifications.schedule import MOST_ATTEMPTS_FOR_ONE, Attempt, Schedule, Turn
+from exporter.outputs.notifications.sender import SenderProcess
+from exporter.outputs.otlp import Tracer
+from exporter.shared import Shared
+from exporter.state.outbox import Outbox, QueuedMessage
+from exporter.work import Loop
+
+log = logging.getLogger(__name__)
+
+# Of the texts in a digest; what is shown of each is cut anyway.
+_MOST_DIGEST_CHARACTERS = 2**20
+# `wake` makes the worker check the outbox; this finds messages that appear when the disk works again.
+_IDLE_SECONDS = 60.0
+_ERROR_SECONDS = 20.0
+# Failures after which nobody knows whether the message arrived, or it never will: their number is limited.
+_LIMITED = (Failure.REFUSED, Failure.UNANSWERED)
+
+
+class WorkerDependencies(NamedTuple):
+    """What the workers of all targets share."""
+
+    outbox: Outbox
+    sender: SenderProcess
+    tracer: Tracer
+    approval: Callable[[Life], ApprovalView]
+    shared: Shared
+
+
+class Worker:
+    """Delivers the queued messages of one target."""
+
+    def __init__(self, target: str, plan: Plan, services: WorkerDependencies) -> None:
+        self.target = target
+        # The newest one, and that which the loop follows.
+        self._plan = self._plan_in_use = plan
+        self._outbox, self._sender, self._tracer, self._approval, shared = services
+        self._metrics, self._health, self._clock = shared
+        # Messages queued before the start are late: the target, or the exporter, was down.
+        is_late = bool(self._outbox.counts().get(target))
+        self._schedule = Schedule(self._clock, recovering=is_late)
+        # Those in progress, each with the plan by which it was begun.
+        self._attempts: dict[Future[Delivery | Checked], tuple[Attempt, Plan]] = {}
+        # The user's templates whose failure has been logged.
+        self._remarked: set[str] = set()
+        self._started = self._clock.monotonic()
+        self.view = TargetView(target)
+        self._loop = Loop(f"notify {target}", self.step, failed=self._report_error)
+
+    def follow(self, plan: Plan) -> None:
+        """Apply another plan, and try immediately."""
+        self._plan = plan
+        self.wake()
+
+    def wake(self) -> None:
+        """Look for messages now; the first ones start the thread."""
+        if self._outbox.counts().get(self.target):
+            self._loop.start()
+        self._loop.wake()
+
+    def stop(self) -> None:
+        """Start no further attempts."""
+        self._loop.stop()
+
+    def join(self, timeout: float) -> bool:
+        """Wait for attempts in progress and record their results; return whether all ended in time."""
+        deadline = time.monotonic() + timeout
+        if not self._loop.join(timeout):
+            return False
+        wait(self._attempts, deadline - time.monotonic())
+        self._settle_ended()
+        return not self._attempts
+
+    def step(self) -> float | None:
+        """Record ended attempts, and start one if due; return the seconds until the next step."""
+        self._settle_ended()
+        if self._plan is not self._plan_in_use:
+            self._change_plan()
+        plan = self._plan_in_use
+        if self.target not in plan.addresses:
+            self._expire(plan.retry_for)
+            return _IDLE_SECONDS
+        backlog = plan.backlogs.get(self.target)
+        if backlog is None:
+            # The end of the check wakes this.
+            return _IDLE_SECONDS
+        with self._outbox.lock:
+            turn = self._schedule.next(self._outbox.lane(self.target), backlog)
+        if turn.messages:
+            self._begin(turn)
+            return 0.0
+        return _IDLE_SECONDS if turn.delay is None else min(turn.delay, _IDLE_SECONDS)
+
+    def _change_plan(self) -> None:
+        before, self._plan_in_use = self._plan_in_use, self._plan
+        self._schedule.reset(waited=self.target not in before.addresses)
+        self._remarked.clear()
+        if self._plan_in_use.address(self.target) != before.address(self.target):
+            # The results so far say nothing about the new address.
+            self.view = TargetView(self.target)
+            self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, self.target)
+
+    def _begin(self, turn: Turn) -> None:
+        plan, queued = self._plan_in_use, turn.messages
+        if lost := [one for one in queued if one.message is None]:
+            self._give_up(lost, Outcome.EXPIRED)
+            return
+        if unneeded := self._unneeded(queued):
+            self._outbox.finish([one.key for one in unneeded], None, self._clock.now())
+            return
+        if turn.is_digest:
+            # What only some of the services have waits for a digest of its own.
+            had = {one.life_key for one in queued if one.record.services}
+            queued = _within(tuple(one for one in queued if one.life_key not in had) or queued)
+        attempt = self._schedule.begin(queued, is_digest=turn.is_digest)
+        messages = [self._as_of_now(one.message) for one in queued if one.message]
+        message = messages[-1]
+        # A digest belongs to several traces, and a message about the watch to none.
+        traced = message if isinstance(message, Message) and not turn.is_digest else None
+        request = replace(
+            plan.request(self.target, messages, self._clock.now()),
+            is_digest=turn.is_digest,
+            failed=self._schedule.has_failed,
+            hangs=self._schedule.hangs,
+            traceparent=self._tracer.traceparent(traced) if traced else "",
+            services=tuple(set.intersection(*(set(one.record.services) for one in queued))),
+        )
+        future = self._sender.ask(request)
+        self._attempts[future] = attempt, plan
+        future.add_done_callback(lambda _: self._loop.wake())
+
+    def _unneeded(self, queued: Iterable[QueuedMessage]) -> list[QueuedMessage]:
+        """Return the messages that only close an incident, if the target has none open."""
+        found = [one for one in queued if one.message and one.message.only_closes]
+        may_close = self._plan_in_use.may_know_incidents(self.target)
+        return [one for one in found if not may_close or self.target not in self._outbox.opened(one.life_key)]
+
+    def _as_of_now(self, message: AnyMessage) -> AnyMessage:
+        """Return a message with the end of its event, or, while the event lasts, with its approval."""
+        if not isinstance(message, Message) or (life := self._outbox.life(message)) is None:
+            return message
+        if life.ended is None:
+            return replace(message, event=replace(message.event, approval=self._approval(life)))
+        event = replace(
+            message.event,
+            started=life.started,
+            ended=life.ended,
+            outcome=life.outcome,
+            changed_to=life.changed_to,
+            impact_seconds=life.impact_seconds,
+            paused_seconds=life.paused_seconds,
+        )
+        return replace(message, event=event)
+
+    def _settle_ended(self) -> None:
+        for future in [future for future in self._attempts if future.done()]:
+            found = future.result()
+            delivery = found if isinstance(found, Delivery) else Delivery(False)
+            self._settle(*self._attempts.pop(future), delivery)
+
+    def _settle(self, attempt: Attempt, plan: Plan, delivery: Delivery) -> None:
+        # A digest contains as many of the first messages as there is room for.
+        sent = attempt.messages[: delivery.count] if attempt.is_digest else attempt.messages
+        self._remark(sent, delivery)
+        if delivery.delivered:
+            self._schedule.delivered(attempt, sent)
+            self._succeeded(sent, skipped=delivery.skipped)
+            return
+        self._metrics.failed(self.target)
+        if plan.address(self.target) == self._plan.address(self.target):
+            self._outbox.record_attempt(sent, 0, delivery.services)
+        if self._is_outdated(plan) or self._loop.stopping:
+            self._schedule.dropped(attempt)
+            return
+        retry_after, partly = delivery.retry_after or 0.0, bool(delivery.services)
+        self._schedule.failed(attempt, sent, delivery.failure, retry_after, partly=partly)
+        # A refused digest is split: the target may reject only one of its messages.
+        is_split = attempt.is_digest and delivery.failure is Failure.REFUSED
+        self._failed(() if is_split else sent, plan, delivery)
+        self._expire(plan.retry_for)
+
+    def _is_outdated(self, plan: Plan) -> bool:
+        """Return whether a failure by this plan says nothing about the next attempt."""
+        new = self._plan
+        same_texts = plan.templates.get(self.target) == new.templates.get(self.target)
+        return not same_texts or plan.address(self.target) != new.address(self.target)
+
+    def _remark(self, sent: Sequence[QueuedMessage], delivery: Delivery) -> None:
+        """Log, once for each of the user's templates, that it failed."""
+        for key, reason in delivery.remarks.items():
+            if key not in self._remarked:
+                self._remarked.add(key)
+                facts = {"key": f"templates.{key}", "reason": reason} | _facts(sent[-1])
+                log.warning("template failed; the default text is used", extra=facts)
+
+    def _succeeded(self, sent: Sequence[QueuedMessage], *, skipped: bool) -> None:
+        now = self._clock.now()
+        if skipped:
+            last = sent[-1:]
+            # Where the last one opens no incident, one before it may, unless the incident is over.
+            is_over = any(one.message and one.message.resolves for one in last)
+            self._outbox.finish([one.key for one in (sent if is_over else last)], None, now)
+            return
+        sent = self._finish(sent, now, Outcome.DELIVERED)
+        self.view = replace(self.view, delivers=True, last_delivery=now)
+        delays = [max((now - one.message.at).total_seconds(), 0.0) for one in sent if one.message]
+        self._metrics.delivered(self.target, delays)
+        if not self._schedule.is_failing:
+            self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, self.target)
+        for one, delay in zip(sent, delays, strict=True):
+            log.info("notified", extra=_facts(one) | {"delay_seconds": delay})
+
+    def _failed(self, sent: Sequence[QueuedMessage], plan: Plan, delivery: Delivery) -> None:
+        """Report a failed attempt, and give up messages that were refused or unanswered too often."""
+        now, reason = self._clock.now(), delivery.reason
+        self.view = replace(self.view, delivers=False, last_failure=now, last_error=reason)
+        problem = f"target {self.target} ({plan.addresses[self.target].label}): {reason}"
+        is_refused = delivery.failure is Failure.REFUSED
+        lost: list[QueuedMessage] = []
+        if delivery.failure in _LIMITED:
+            tried = sent[-1:] if is_refused else sent
+            self._outbox.record_attempt(tried, 1)
+            lost = [one for one in tried if one.record.attempts >= MOST_ATTEMPTS_FOR_ONE]
+        if lost:
+            problem += f"; {len(lost)} given up after {MOST_ATTEMPTS_FOR_ONE} attempts"
+        self._health.report(DegradedReason.NOTIFICATIONS_FAILING, problem, self.target)
+        self._give_up(lost, Outcome.REFUSED if is_refused else Outcome.EXPIRED, delivery.reason)
+
+    def _expire(self, retry_for: float) -> None:
+        """Drop messages that have waited too long; steps of the wall clock do not count."""
+        under_way = self._schedule.under_way
+        with self._outbox.lock:
+            waiting = [one for one in self._outbox.lane(self.target).queue.values() if one not in under_way]
+        self._give_up([one for one in waiting if self._waited(one) > retry_for], Outcome.EXPIRED)
+
+    def _waited(self, queued: QueuedMessage) -> float:
+        """Return for how many seconds a message has certainly waited: at least since this process began."""
+        age = seconds_since(queued.record.queued, self._clock)
+        return self._clock.monotonic() - self._started if age is None else age
+
+    def _give_up(self, queued: Sequence[QueuedMessage], outcome: Outcome, reason: str = "too old") -> None:
+        if not queued:
+            return
+        self._schedule.given_up(queued)
+        queued = self._finish(queued, self._clock.now(), outcome)
+        self._metrics.given_up(self.target, outcome, len(queued))
+        for one in queued:
+            facts = _facts(one) | {"outcome": outcome.value, "reason": reason}
+            if one.message is not None:
+                facts |= {"at": one.message.at, "instance": one.message.instance}
+            log.warning("message given up", extra={"target": self.target, "event_id": one.life_key} | facts)
+
+    def _finish(
+        self, queued: Sequence[QueuedMessage], at: datetime, outcome: Outcome
+    ) -> Sequence[QueuedMessage]:
+        """Record that messages are done; return them without those that were dropped, and counted, before."""
+        messages = [one.message for one in queued if isinstance(one.message, Message)]
+        spans = [span for message in messages for span in self._tracer.notified(message, at, outcome)]
+        self._outbox.finish([one.key for one in queued], outcome, at, spans)
+        self._tracer.wake()
+        with self._outbox.lock:
+            return [one for one in queued if one.key in self._outbox.entries]
+
+    def _report_error(self, error: Exception) -> float:
+        problem = f"target {self.target}: {type(error).__name__} in this program"
+        self._health.report(DegradedReason.NOTIFICATIONS_FAILING, problem, self.target)
+        log.debug("a worker failed", exc_info=error)
+        return _ERROR_SECONDS
+
+
+def _within(queued: tuple[QueuedMessage, ...]) -> tuple[QueuedMessage, ...]:
+    """Return the first messages, at least one, whose texts together are not too long for a digest."""
+    length = 0
+    for number, one in enumerate(queued):
+        if isinstance(one.message, Message):
+            length += len(one.message.event.description) + sum(map(len, one.message.event.resources))
+        if number and length > _MOST_DIGEST_CHARACTERS:
+            return queued[:number]
+    return queued
+
+
+def _facts(queued: QueuedMessage) -> dict[str, object]:
+    message = queued.message
+    if message is None:
+        return {}
+    facts: dict[str, object] = {"target": message.target, "transition": message.transition.value}
+    if isinstance(message, Message):
+        event = message.event
+        facts |= {"event_id": event.id, "trace_id": trace_id(event.id), "event_type": event.type}
+    return facts
+
+
+class Notifier:
+    """One worker per target, and their plan; thread-safe."""
+
+    def __init__(self, services: WorkerDependencies) -> None:
+        self._services = services
+        self.plan = Plan()
+        self._workers: dict[str, Worker] = {}
+        self._lock = threading.Lock()
+
+    def pending(self) -> dict[str, int]:
+        """Return the number of queued messages of every target that is configured or still has some."""
+        return dict.fromkeys(self.plan.addresses, 0) | self._services.outbox.counts()
+
+    def targets(self) -> tuple[TargetView, ...]:
+        """Return the delivery to each configured target."""
+        waiting, workers = self._services.outbox.counts(), self._workers
+        return tuple(
+            replace(workers[name].view, pending=waiting.get(name, 0))
+            for name in self.plan.addresses
+            if name in workers
+        )
+
+    def configure(self, plan: Plan) -> None:
+        """Apply a plan; messages for targets that are not in it are kept, and a warning is logged."""
+        with self._lock:
+            self.plan = plan
+            waiting = self._services.outbox.counts()
+            for target in dict.fromkeys((*plan.addresses, *self._workers, *waiting)):
+                if target not in plan.addresses and waiting.get(target):
+                    log.warning(
+                        "messages are waiting for a target that is not configured",
+                        extra={"target": target, "count": waiting[target]},
+                    )
+                if target in self._workers:
+                    self._workers[target].follow(plan)
+                else:
+                    worker = Worker(target, plan, self._services)
+                    self._workers = self._workers | {target: worker}
+                    worker.wake()
+
+    def wake(self) -> None:
+        """Deliver newly stored messages, and have the sender process ready for those of the same events."""
+        if self.plan.addresses:
+            self._services.sender.prepare()
+        for worker in self._workers.values():
+            worker.wake()
+
+    def stop(self, timeout: float) -> bool:
+        """Stop all workers; return whether they ended within ``timeout`` seconds."""
+        deadline = time.monotonic() + timeout
+        with self._lock:
+            workers = tuple(self._workers.values())
+        for worker in workers:
+            worker.stop()
+        ended = [worker.join(deadline - time.monotonic()) for worker in workers]
+        self._services.sender.stop()
+        return all(ended)

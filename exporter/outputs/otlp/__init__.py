@@ -1,0 +1,8 @@
+"""What leaves by OTLP over HTTP: each event's life as spans, all that happens as log records, all metrics.
+
+All VMs' spans and records of an event are in one trace.
+"""
+
+from exporter.outputs.otlp.tracer import Tracer
+
+__all__ = ["Tracer"]

@@ -1,0 +1,134 @@
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.config import Approval, Mode, Rule
+from exporter.config.match import Match, Window
+from exporter.model.events import ScheduledEvent
+from exporter.model.jobs import HookOutcome
+from exporter.model.lifecycle import Life
+from exporter.outputs.approval.deciding import ApprovalInputs, ApprovalState, Decision, decide
+from tests.builders import FREEZE_ID, scheduled
+from tests.clocks import NOW
+
+VM = "WestNO_0"
+FREEZES = Rule("freezes", "approve", Match(event_types=("Freeze",), max_duration=8))
+HOLD = Rule("nights", "hold", Match(event_types=("Freeze",)))
+
+
+def settings(*rules: Rule, mode: Mode = Mode.ON, **fields: Any) -> Approval:
+    return Approval(mode=mode, rules=rules or (FREEZES,), **fields)
+
+
+def seen(event: ScheduledEvent | None = None) -> Life:
+    return Life(event or scheduled(), (FREEZE_ID,), first_seen=NOW)
+
+
+def outcome(  # each with a default
+    event: ScheduledEvent | None = None,
+    given: Approval | None = None,
+    instance: str | None = VM,
+    facts: ApprovalInputs | None = None,
+    after: float = 0.0,
+) -> Decision:
+    now = NOW + timedelta(seconds=after)
+    return decide(seen(event), given or settings(), instance, now, facts or ApprovalInputs(age=after))
+
+
+@pytest.mark.parametrize(
+    ("event", "instance", "reason"),
+    [
+        (scheduled(), None, "this VM does not know its own name"),
+        (scheduled(resources=()), VM, "Azure does not say which VMs it affects"),
+        (scheduled(resources=("other",)), VM, "it does not affect this VM; those that it affects decide"),
+        (
+            scheduled(doubts=("DurationInSeconds: rounded up from 7.9", "Resources: cut")),
+            VM,
+            "part of it could not be read (DurationInSeconds: rounded up from 7.9)",
+        ),
+        (scheduled(event_type="Reboot"), VM, "no rule matches"),
+        (scheduled(duration_seconds=9), VM, "no rule matches"),
+        (scheduled(duration_seconds=None), VM, "no rule matches"),
+    ],
+)
+def test_what_is_held(event: ScheduledEvent, instance: str | None, reason: str) -> None:
+    """In doubt, or without a matching rule, the event is held, with a reason."""
+    assert outcome(event, instance=instance) == Decision(ApprovalState.HOLD, "", reason)
+
+
+def test_the_first_rule_that_matches_decides() -> None:
+    """A rule may hold what later ones approve, also only in a window."""
+    for rules, name in (((HOLD, FREEZES), "nights"), ((FREEZES, HOLD), "freezes")):
+        assert outcome(given=settings(*rules)).rule == name
+    window = Window(days=(NOW.strftime("%a").lower(),))  # type: ignore[arg-type]  # a day, as strftime has it
+    given = settings(Rule("hours", "hold", Match(windows=(window,))), FREEZES)
+    assert outcome(given=given).rule == "hours"
+    assert outcome(given=given, after=86400).rule == "freezes"
+
+
+@pytest.mark.parametrize(
+    ("resources", "leader", "due_after", "reason"),
+    [
+        ((VM, "b", "c"), "first", 5, "22:00:05Z"),
+        (("b", VM, "c"), "first", 65, "22:01:05Z; 1 VM comes before this one"),
+        (("b", "c", "_westno_0"), "first", 125, "22:02:05Z; 2 VMs come before this one"),
+        (("b", "c", VM), "any", 5, "22:00:05Z"),
+    ],
+)
+def test_who_leads(resources: tuple[str, ...], leader: str, due_after: float, reason: str) -> None:
+    """The first of ``Resources`` after the delay, each other ``failover_after`` later; or all at once."""
+    rule = msgspec.structs.replace(FREEZES, delay=5)
+    given = settings(rule, leader=leader)
+    event = scheduled(resources=resources)
+    before = outcome(event, given, after=due_after - 0.001)
+    assert before.state is ApprovalState.WAITING
+    assert before.reason == f"not before 2026-03-04T{reason}"
+    assert outcome(event, given, after=due_after).state is ApprovalState.DUE
+
+
+@pytest.mark.parametrize("delay", [0.5, 1e12])
+def test_a_delay(delay: float) -> None:
+    """It makes a new event wait, and nothing else, also if no calendar holds it."""
+    rule = msgspec.structs.replace(FREEZES, delay=delay)
+    assert outcome(given=settings(rule), facts=ApprovalInputs()).state is ApprovalState.WAITING
+
+
+@pytest.mark.parametrize(
+    ("hooks", "state", "reason"),
+    [
+        ({}, ApprovalState.WAITING, "the hook drain did not run for it"),
+        ({"drain": None}, ApprovalState.WAITING, "the hook drain has not ended yet"),
+        ({"drain": HookOutcome.FAILED}, ApprovalState.HOLD, "the hook drain failed"),
+        ({"drain": HookOutcome.TIMED_OUT}, ApprovalState.HOLD, "the hook drain timed out"),
+        ({"drain": HookOutcome.SUCCEEDED}, ApprovalState.DUE, "the rule approves it"),
+        ({"other": HookOutcome.SUCCEEDED}, ApprovalState.WAITING, "the hook drain did not run for it"),
+    ],
+)
+def test_required_hooks(hooks: dict[str, HookOutcome | None], state: ApprovalState, reason: str) -> None:
+    """All of them must have succeeded for this very event."""
+    rule = msgspec.structs.replace(FREEZES, require_hooks=("drain",))
+    given = settings(rule, max_per_hour=1)
+    assert outcome(given=given, facts=ApprovalInputs(hooks=hooks)) == Decision(state, "freezes", reason)
+
+
+@given(
+    resources=st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=4, unique=True),
+    seconds=st.floats(0, 400),
+    delay=st.integers(0, 100),
+)
+def test_never_two_leaders_before_their_turn(resources: list[str], seconds: float, delay: int) -> None:
+    """Whoever may approve by now are the first of ``Resources``, as many as turns have passed."""
+    rule = Rule("all", "approve", Match(), delay=delay)
+    given = settings(rule, failover_after=60)
+    due = [
+        name
+        for name in ("a", "b", "c", "d")
+        if outcome(scheduled(resources=tuple(resources)), given, name, after=seconds).state
+        is ApprovalState.DUE
+    ]
+    turns = max(0, int((seconds - delay) // 60) + 1) if seconds >= delay else 0
+    assert due == sorted(resources[:turns])

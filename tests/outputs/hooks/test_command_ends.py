@@ -1,0 +1,297 @@
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from msgspec.structs import replace
+
+from exporter.clock import SystemClock
+from exporter.model.jobs import HookOutcome, ProcessIdentity
+from exporter.outputs.hooks import command, process
+from tests.end_to_end.program import eventually
+from tests.outputs.hooks.support import MARK, kill, marked, nothing_leaks, printed, python, ran, shell
+
+IGNORING = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+# Two generations below the command, all ignoring SIGTERM, each with the pipe open.
+DEAF_FAMILY = IGNORING + "os.fork(); os.fork(); print('deaf', flush=True); time.sleep(600)"
+HELD_OPEN = "(a process that it started keeps the output open; the rest is not read)"
+KILLED = "; killed, as SIGTERM had not ended it after 300ms"
+
+
+@pytest.fixture
+def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kill sooner than users would like it."""
+    monkeypatch.setattr(command, "GRACE_SECONDS", 0.3)
+
+
+def ready(lines: list[str], _: str) -> bool:
+    return bool(lines)
+
+
+def stopped(_: list[str], mark: str) -> bool:
+    return any(Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] == "T" for pid in marked(mark))
+
+
+def test_a_command_may_tidy_up_when_asked_to_end() -> None:
+    """What it writes on its way out is handed on; its exit status 0 does not make it in time."""
+    code = "trap 'echo tidied; exit 0' TERM; echo ready; while :; do sleep 0.01; done"
+    done = ran(*shell(code), late=ready)
+    assert (done.lines[0], done.lines[-1]) == ("ready", "tidied")
+    assert (done.result.outcome, done.result.status) == (HookOutcome.TIMED_OUT, 0)
+
+
+def test_children_may_tidy_up_when_their_parent_is_gone() -> None:
+    """The time to tidy up is the whole group's: the end of the command itself does not cut it short."""
+    child = "trap 'sleep 0.2; echo child tidied; exit' TERM; echo ready; while :; do sleep 0.01; done"
+    done = ran(*shell(f"({child}) & sleep 600"), late=ready)
+    assert (done.lines[0], done.lines[-1]) == ("ready", "child tidied")
+    assert done.left == []
+
+
+DEAF_CHILDREN = "(trap '' TERM; echo; exec > /dev/null 2>&1; sleep 600; sleep 600) & sleep 600"
+
+
+@pytest.mark.parametrize(
+    ("argv", "late", "status", "killed"),
+    [
+        (shell("echo; sleep 600 & sleep 600"), ready, -15, ""),
+        (python(DEAF_FAMILY), ready, -9, KILLED),
+        (shell(DEAF_CHILDREN), ready, -15, KILLED),
+        (shell("trap 'exit 1' TERM; kill -STOP $$; sleep 600"), stopped, 1, ""),
+    ],
+    ids=["all end", "a family that ignores SIGTERM", "children that ignore it", "one under SIGSTOP"],
+)
+def test_a_command_that_takes_too_long(
+    request: pytest.FixtureRequest,
+    argv: tuple[str, ...],
+    late: Callable[[list[str], str], bool],
+    status: int,
+    killed: str,
+) -> None:
+    """At the time limit SIGTERM goes to all of the group, and SIGKILL to all if any of it does not end."""
+    if killed:
+        request.getfixturevalue("short_grace")
+    done = ran(*argv, late=late)
+    assert (done.result.outcome, done.result.status) == (HookOutcome.TIMED_OUT, status)
+    assert (done.result.reason, done.result.stopped) == (f"did not end within 1m{killed}", False)
+    assert done.left == []
+
+
+@pytest.mark.usefixtures("short_grace")
+def test_who_leaves_the_group_does_not_hold_up_the_end() -> None:
+    """A process in its own session continues with the pipe open, and is not waited for."""
+    done = ran(*shell("setsid sh -c 'echo; exec sleep 600' & sleep 600"), late=ready)
+    assert done.result.outcome is HookOutcome.TIMED_OUT
+    assert done.lines[1:] == [HELD_OPEN]
+    assert len(done.left) == 1
+    kill(done.left)
+
+
+def test_what_cannot_be_killed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that no signal reaches, as one that runs as root, is reported and waited for no longer."""
+    monkeypatch.setattr(command, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(command, "KILLED_SECONDS", 0.1)
+    killpg = os.killpg
+
+    def forbidden(group: int, number: int) -> None:
+        if number:
+            raise PermissionError(1, "Operation not permitted")
+        killpg(group, number)
+
+    monkeypatch.setattr(os, "killpg", forbidden)
+    done = ran(*shell("exec sleep 600"), timeout=0.1)
+    assert (done.result.outcome, done.result.status) == (HookOutcome.TIMED_OUT, None)
+    assert done.result.reason == "did not end within 100ms; it could not even be killed"
+    # The fixture waits until it is reaped.
+    kill(done.left)
+
+
+Abandon = Callable[[str], tuple[process.Process, ProcessIdentity]]
+
+
+@pytest.fixture
+def abandoned() -> Iterator[Abandon]:
+    """Return a function that starts a command without looking after it, as after a kill of the exporter."""
+    with contextlib.ExitStack() as stack:
+
+        def begin(code: str) -> tuple[process.Process, ProcessIdentity]:
+            mark = {MARK: f"{os.getpid()}-abandoned"}
+            begun = process.start(shell(code), b"", mark, os.environ)
+            stack.callback(begun.close)
+            stack.callback(begun.kill)
+            assert begun.read(30) == b"ready\n"
+            identity = begun.identity()
+            assert identity is not None
+            return begun, identity
+
+        yield begin
+
+
+@pytest.mark.usefixtures("short_grace")
+@pytest.mark.parametrize("trap", ["trap '' TERM", ":"], ids=["ignores SIGTERM", "usual"])
+def test_what_a_killed_exporter_left_is_ended(abandoned: Abandon, trap: str) -> None:
+    """All of its group, by SIGKILL if need be; there is nothing to end afterwards."""
+    left, identity = abandoned(f"{trap}; sleep 600 & echo ready; while :; do sleep 0.01; done")
+    assert command.end_left_behind(identity, SystemClock()) is True
+    assert not left.alive()
+    assert command.end_left_behind(identity, SystemClock()) is None
+
+
+@pytest.mark.parametrize("change", [{"started": 1}, {"boot": "another"}], ids=["recycled", "after a reboot"])
+def test_another_process_of_the_same_number_lives_on(abandoned: Abandon, change: dict[str, Any]) -> None:
+    """It is told apart by its start and the boot."""
+    left, identity = abandoned("echo ready; sleep 600 & exec sleep 600")
+    assert command.end_left_behind(replace(identity, **change), SystemClock()) is None
+    assert left.status() is None
+
+
+def test_what_a_command_that_has_ended_left_lives_on(abandoned: Abandon) -> None:
+    """As with an exporter that was not killed, it may be a daemon."""
+    left, identity = abandoned("sleep 600 & echo ready; wait")
+    kill([identity.pid])
+    eventually(lambda: left.status() is not None)
+    assert command.end_left_behind(identity, SystemClock()) is None
+    assert left.alive()
+
+
+@pytest.mark.usefixtures("short_grace")
+def test_what_cannot_be_ended(abandoned: Abandon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller learns that it goes on, as a program with other rights (setuid) does."""
+    monkeypatch.setattr(command, "KILLED_SECONDS", 0.1)
+    _, identity = abandoned("echo ready; exec sleep 600")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "killpg", Mock(side_effect=PermissionError))
+        assert command.end_left_behind(identity, SystemClock()) is False
+
+
+def test_a_daemon_with_its_own_output_lives_on() -> None:
+    """What a command starts on purpose and leaves is not the runner's, though it is of the same group."""
+    done = ran(*shell("sleep 600 > /dev/null 2>&1 < /dev/null & echo started"))
+    assert (done.result.outcome, done.lines) == (HookOutcome.SUCCEEDED, ["started"])
+    assert len(done.left) == 1
+    kill(done.left)
+
+
+def test_what_merely_holds_the_output_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was in the pipe at the end of the command is read; what still holds the pipe continues, unread."""
+    monkeypatch.setattr(command, "LINGER_SECONDS", 0.0)
+    done = ran(*shell("sleep 600 & printf started"))
+    assert done.result.outcome is HookOutcome.SUCCEEDED
+    assert done.lines == ["started", HELD_OPEN]
+    assert len(done.left) == 1
+    kill(done.left)
+
+
+def test_a_flood_from_what_lives_on_holds_up_nothing() -> None:
+    """Output without end after the command's own end is not read for long; the writer ends by SIGPIPE."""
+    done = ran(*shell("yes & exit 4"))
+    assert done.result.status == 4
+    eventually(lambda: not done.left)
+
+
+def test_output_of_a_child_that_ends_soon_is_still_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a moment after the end of the command, its children's output counts too."""
+    monkeypatch.setattr(command, "LINGER_SECONDS", 30.0)
+    assert ran(*shell("(sleep 0.2; echo late) & echo early")).lines == ["early", "late"]
+
+
+class LateStop(threading.Event):
+    """A stop that is set as soon as something waits for it."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Set it, unless the caller does not wait."""
+        if timeout:
+            self.set()
+        return super().wait(timeout)
+
+
+@pytest.mark.parametrize(
+    ("code", "stopped"),
+    [("kill -TERM $$", True), ("exit 143", True), ("exit 1", False), ("kill -KILL $$", False), (":", False)],
+)
+def test_a_stop_that_is_noticed_late(code: str, *, stopped: bool) -> None:
+    """What ended by SIGTERM just before the stop was part of it: a service manager sends it to everybody."""
+    done = ran(*shell(code), stop=LateStop())
+    assert done.result.stopped == stopped
+    assert (done.result.reason == "ended early: the exporter is stopping") == stopped
+
+
+def test_a_command_is_not_begun_after_a_stop() -> None:
+    """A worker that was about to begin one leaves it to the next start of the exporter."""
+    stop = threading.Event()
+    stop.set()
+    result = ran("/no/such/file", stop=stop).result
+    assert (result.outcome, result.stopped) == (HookOutcome.FAILED, True)
+    facts = (result.status, result.seconds, result.reason)
+    assert facts == (None, 0.0, "not begun: the exporter is stopping")
+
+
+def test_a_failing_callback_leaves_no_process() -> None:
+    """After any error in the exporter, the command does not keep running unsupervised."""
+    seen: list[str] = []
+
+    def fail(line: str) -> None:
+        seen.append(line)
+        raise KeyError(line)
+
+    code = "while True: print(os.environ['TEST_MARK'], flush=True)"
+    with pytest.raises(KeyError):
+        ran(*python(IGNORING + code), output=fail)
+    assert len(seen) == 1
+    assert marked(seen[0]) == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "timeout", "outcome"),
+    [
+        (shell("echo $$; exit 3"), 60.0, (HookOutcome.FAILED, 3)),
+        (shell("sleep 600 & sleep 600"), 0.2, (HookOutcome.TIMED_OUT, -15)),
+        (("/no/such/file",), 60.0, (HookOutcome.FAILED, None)),
+    ],
+)
+def test_twenty_at_once(argv: tuple[str, ...], timeout: float, outcome: tuple[HookOutcome, int]) -> None:
+    """Any number run side by side, and none takes another's output, status, or descriptors."""
+    with nothing_leaks(), ThreadPoolExecutor(20) as pool:
+        several = list(pool.map(lambda _: ran(*argv, timeout=timeout), range(40)))
+    assert {(done.result.outcome, done.result.status) for done in several} == {outcome}
+    assert [done.left for done in several] == [[]] * 40
+    numbers = [line for done in several for line in done.lines]
+    assert len(set(numbers)) == len(numbers)
+
+
+def test_one_that_hangs_holds_up_no_other() -> None:
+    """The pipe of one command is not kept open by another that was started beside it."""
+    stop = threading.Event()
+    begun = threading.Event()
+
+    def begin(_: str) -> None:
+        begun.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(ran, *shell("echo; exec sleep 600"), stop=stop, output=begin)
+        assert begun.wait(60)
+        quick = ran(*shell("echo quick"))
+        stop.set()
+        assert slow.result().result.stopped
+    assert quick.lines == ["quick"]
+
+
+SLOW_TO_REAP = """
+import ctypes, subprocess, sys
+assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
+code = '''
+from tests.outputs.hooks.support import ran, shell
+print(ran(*shell("sleep 600 & sleep 600"), timeout=0.2).result.reason)
+'''
+subprocess.run([sys.executable, "-c", code], check=True)
+"""
+
+
+def test_zombies_of_others_have_ended() -> None:
+    """Orphans whom the first process of a container never reaps are not taken for survivors."""
+    assert printed(SLOW_TO_REAP) == "did not end within 200ms\n"

@@ -1,0 +1,134 @@
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from exporter.config import Config, Hook, Notifications, Target
+from exporter.config.addresses import variables
+from exporter.model.jobs import Job
+from exporter.model.lifecycle import Life, Transition
+from exporter.model.views import EventView, event_view
+from exporter.outputs.hooks.runner import MOST_BYTES, clean, cut, environment, inherited
+from tests.builders import FREEZE_ID, scheduled
+from tests.clocks import NOW
+
+VM = "WestNO_0"
+VIEW = event_view(Life(scheduled(), (FREEZE_ID,), first_seen=NOW))
+
+
+def told(view: EventView = VIEW, **others: Any) -> dict[str, str]:
+    attempt, traceparent = others.pop("attempt", 1), others.pop("traceparent", "")
+    job = Job("drain", "a", 1, Transition.SCHEDULED, NOW, VM, view, "VirtualMachine")
+    return environment(msgspec.structs.replace(job, **others), attempt, traceparent)
+
+
+@pytest.mark.parametrize(
+    ("dirty", "cleaned"),
+    [
+        ("a\0b\0", "ab"),
+        ("a\nb\t'$(x)", "a\nb\t'$(x)"),
+        ("日本 😀", "日本 😀"),
+        ("\ud800x", "\ufffdx"),
+        ("x\udfff", "x\ufffd"),
+        ("\ud83d\ude00", "😀"),
+        ("\ufeffx", "\ufeffx"),
+    ],
+)
+def test_cleaning(dirty: str, cleaned: str) -> None:
+    """NUL goes, lone surrogates are replaced, and all else stays as it is."""
+    assert clean(dirty) == cleaned
+
+
+def test_long_values_are_cut_between_letters() -> None:
+    """A value over 32 kB of UTF-8 keeps its beginning, without half a letter."""
+    assert cut("x" * MOST_BYTES) == "x" * MOST_BYTES
+    assert cut("x" * (MOST_BYTES + 1)) == "x" * MOST_BYTES
+    assert cut("x" + "日" * MOST_BYTES) == "x" + "日" * ((MOST_BYTES - 1) // 3)
+    view = msgspec.structs.replace(VIEW, description="é" * 40_000, id="i" * 40_000)
+    assert told(view)["EVENT_DESCRIPTION"] == "é" * (MOST_BYTES // 2)
+    assert told(view)["EVENT_ID"] == "i" * MOST_BYTES
+
+
+def test_a_long_list_is_cut_between_names() -> None:
+    """Cut within web_12 it would name web_1, which may be another VM."""
+    names = tuple(f"web_{number}" for number in range(10_000))
+    kept = told(msgspec.structs.replace(VIEW, resources=names))["EVENT_RESOURCES"].split(",")
+    assert tuple(kept) == names[: len(kept)]
+    assert MOST_BYTES - 10 < len(",".join(kept)) <= MOST_BYTES
+    exact = ("x" * (MOST_BYTES - 2), "y", "z")
+    assert told(msgspec.structs.replace(VIEW, resources=exact))["EVENT_RESOURCES"] == ",".join(exact[:2])
+    one = told(msgspec.structs.replace(VIEW, resources=("x" * 40_000,)))["EVENT_RESOURCES"]
+    assert one == "x" * MOST_BYTES
+
+
+anything = st.text(st.characters(exclude_categories=()))
+
+
+@given(anything, st.lists(anything), st.integers(min_value=1, max_value=40_000))
+@example("\ud83d", ["\ude00"], 1)
+def test_any_event_can_be_passed_on(text: str, resources: list[str], times: int) -> None:
+    """Whatever Azure sends becomes variables that any system takes."""
+    long = text * min(times, 40_000 // (len(text) + 1))
+    view = msgspec.structs.replace(
+        VIEW, id=text, type=text, source=text, status=text, description=long, resources=tuple(resources)
+    )
+    for value in told(view, resource_type=text, instance=text, traceparent=text).values():
+        assert "\0" not in value
+        assert len(value.encode()) <= MOST_BYTES
+
+
+@pytest.mark.parametrize(
+    ("name", "is_inherited"),
+    [
+        ("SCHEDULED_EVENTS_NOTIFY", False),
+        ("SCHEDULED_EVENTS_CONFIG_FILE", False),
+        ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", False),
+        ("OTEL_EXPORTER_OTLP_CLIENT_KEY", False),
+        ("OTEL_RESOURCE_ATTRIBUTES", False),
+        ("CREDENTIALS_DIRECTORY", False),
+        ("NOTIFY_SOCKET", False),
+        ("ONCALL_URL", False),
+        ("oncall_url", True),
+        ("MY_OTEL_EXPORTER_OTLP_HEADERS", True),
+        ("CREDENTIALS_DIRECTORY_TOO", True),
+        ("PATH", True),
+    ],
+)
+def test_what_hooks_inherit(name: str, is_inherited: bool) -> None:
+    """Nothing that may lead to a secret of the exporter, nor what the configuration names; all else."""
+    assert (name in inherited({name: "x"}, ["ONCALL_URL"])) is is_inherited
+
+
+def test_names_without_regard_to_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows finds ${oncall_url} in ONCALL_URL, and hands it on under that name."""
+    monkeypatch.setattr("sys.platform", "win32")
+    assert inherited({"ONCALL_URL": "x", "Otel_Headers": "x"}, ["oncall_url"]) == {}
+
+
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "https_proxy", "all_proxy"])
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("http://user:secret@proxy:3128", "http://proxy:3128"),
+        ("http://user:p@secret/word@proxy:3128/", "http://proxy:3128/"),
+        ("user:secret@proxy:3128", "proxy:3128"),
+        ("http://proxy:3128", "http://proxy:3128"),
+    ],
+)
+def test_proxies_without_passwords(name: str, address: str, shown: str) -> None:
+    """A hook can use the proxy if that requires no password."""
+    assert inherited({name: address, "OTHER": address}) == {name: shown, "OTHER": address}
+
+
+def test_the_variables_of_a_configuration() -> None:
+    """All of all values count, whether they are used there or not, but not those of a hook's own command."""
+    targets = (
+        Target("a", url="slack://${TOKEN_A}/${TOKEN_B}"),
+        Target("b", url_file="/run/secrets/${NOT_READ}"),
+        Target("c", url="json://host/$PLAIN"),
+    )
+    hooks = (Hook("a", ("sh", "-c", "echo ${ITS_OWN}")),)
+    found = variables(Config(notifications=Notifications(targets=targets), hooks=hooks))
+    assert found == {"TOKEN_A", "TOKEN_B", "NOT_READ"}

@@ -1,0 +1,451 @@
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from exporter.clock import SystemClock
+from exporter.config import Overrides
+from exporter.config.addresses import Address, NotifyUrls, shown
+from exporter.errors import ConfigurationError
+from exporter.health import Health
+from exporter.model.messages import Backlog
+from exporter.outputs.notifications import checking
+from exporter.outputs.notifications.planning import Plan
+from exporter.outputs.notifications.protocol import Checked, CheckTarget
+from exporter.outputs.notifications.sender import SenderProcess
+
+pytestmark = pytest.mark.usefixtures("checks_in_process")
+CANARY = "canary0123456789abcdef"
+SLACK_FORM = "write it like slack://{token_a}/{token_b}/{token_c}"
+NOT_TAKEN = f"Apprise does not accept this slack:// URL: {{token_b}} is missing; {SLACK_FORM}"
+UNKNOWN = "Apprise knows no service foo://; see the list in its documentation"
+ONLY_NAMES = "${...} must contain only the name of a variable; use ${NAME}"
+NO_TEMPLATE = "line 1 of the template: Expected an expression, got 'end of statement block'"
+# What Apprise names of a URL: the first part that is missing or malformed, and the form of the whole.
+MALFORMED = (
+    ("slack://", f"slack:// URL: {{token_a}} is missing; {SLACK_FORM}"),
+    ("slack://CANARY/CANARY", f"slack:// URL: {{token_c}} is missing; {SLACK_FORM}"),
+    ("slack://CANARY/-CANARY/x", f"slack:// URL: {{token_b}} is malformed; {SLACK_FORM}"),
+    (
+        "discord://1",
+        "discord:// URL: {webhook_token} is missing; write it like discord://{webhook_id}/{webhook_token}",
+    ),
+    ("tgram://1", "tgram:// URL: {bot_token} is malformed; write it like tgram://{bot_token}"),
+    ("mailto://u", "mailto:// URL; write it like mailto://user:password@example.com?to=oncall@example.com"),
+)
+INCOMPLETE = (
+    "Apprise does not recognize this https:// URL, or part of it is missing; copy all of it, or use the "
+    "service's own scheme, such as slack://"
+)
+NO_PLACE = "is a URL; set it as a target's url"
+NO_URL = "is not a valid URL; write it like mailto://user:password@example.com"
+
+
+def target(keys: str) -> str:
+    """Return a configuration with a target of these keys."""
+    return f"notifications: {{targets: [{{name: a, {keys}}}]}}"
+
+
+def plan(folder: Path, text: str, urls: tuple[str, ...] = (), **environ: str) -> Plan:
+    file = folder / "c.yml"
+    file.write_text(text)
+    return checking.load(file, Overrides(), urls, environ)[1]
+
+
+def refused(folder: Path, text: str, urls: tuple[str, ...] = (), **environ: str) -> str:
+    """Return the error about a configuration, without the page of the service, which Apprise has."""
+    with pytest.raises(ConfigurationError) as caught:
+        plan(folder, text, urls, **environ)
+    assert CANARY not in str(caught.value)
+    return re.sub("; see https://[^ ]+$", "", str(caught.value))
+
+
+def test_where_a_url_comes_from(tmp_path: Path) -> None:
+    """It stands in the file, in a variable of the environment, or in a file of its own."""
+    secret = tmp_path / "secret"
+    secret.write_text("json://in.file/\n")
+    for keys, url in {
+        "url: 'json://here/'": "json://here/",
+        "url: '${A}'": "json://a/",
+        "url: 'json://${U}:${P}@h/$1'": "json://u:${U}@h/$1",
+        f"url_file: {secret}": "json://in.file/",
+    }.items():
+        assert plan(tmp_path, target(keys), A="json://a/", U="u", P="${U}").addresses["a"].url == url
+    text = target("webhook: '${U}', headers: {X: 'b ${T}'}")
+    hook = plan(tmp_path, text, U="https://h.test/x", T="t").addresses["a"]
+    assert (hook.webhook, hook.headers, hook.label) == ("https://h.test/x", {"X": "b t"}, "https://h.test")
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("url: '${ONCALL}'", "url: the environment has no variable ONCALL; set it, or use url_file"),
+        ("url: '${EMPTY}'", "url: the environment has no variable EMPTY; set it, or use url_file"),
+        ("url: '${A:-json://u:CANARY@h/}'", f"url: {ONLY_NAMES}"),
+        ("url: '${json://u:CANARY@h/}'", f"url: {ONLY_NAMES}"),
+        ("url: 'json://a.test/, slack://CANARY'", "url: Apprise does not accept this json:// URL"),
+        ("url_file: 'json://u:CANARY@h/'", f"url_file: must be the path of a file, but {NO_PLACE}"),
+        ("url_file: FOLDER/missing", "url_file: the file cannot be read: No such file or directory"),
+        ("url_file: FOLDER/empty", "url_file: the file is empty; it must contain one Apprise URL"),
+        ("url_file: FOLDER/two", "url_file: the file has more than one URL; it must contain one Apprise URL"),
+        ("url: CANARY", f"url: {NO_URL}"),
+        ("url: 'foo://CANARY'", f"url: {UNKNOWN}"),
+        ("url: 'slack://CANARY'", f"url: {NOT_TAKEN}"),
+        ("url_file: FOLDER/bad", f"url_file: {NOT_TAKEN}"),
+        *((f"url: '{url}'", f"url: Apprise does not accept this {reason}") for url, reason in MALFORMED),
+        ("url: 'https://hooks.slack.com/services/CANARY'", f"url: {INCOMPLETE}"),
+        ("url: 'json://h/', templates: {body: '{% if %}'}", f"templates.body: {NO_TEMPLATE}"),
+    ],
+)
+def test_targets_that_are_refused(tmp_path: Path, keys: str, message: str) -> None:
+    """Errors have file, line, key and remedy, and not the secret; of a URL they name what is wrong."""
+    for name, content in {"empty": " \n", "two": "json://a/ json://b/", "bad": f"slack://{CANARY}"}.items():
+        (tmp_path / name).write_text(content)
+    keys = keys.replace("FOLDER", str(tmp_path)).replace("CANARY", CANARY)
+    place = f"{tmp_path / 'c.yml'}:1: notifications.targets[0]."
+    assert refused(tmp_path, target(keys), EMPTY="") == place + message.replace("FOLDER", str(tmp_path))
+
+
+SERVICES = (
+    f"slack://T1JJ3T3L2/A1BRTD4JD/{CANARY}",
+    f"discord://417421629812345678/{CANARY}",
+    f"tgram://123456789:AAEhBOweik6ad9r_{CANARY}/12315544",
+    f"mailto://oncall:{CANARY}@gmail.com",
+    f"pagerduty://{CANARY}@{CANARY}",
+    f"ntfys://ntfy.example.com/{CANARY}",
+    f"json://u:{CANARY}@h.test/",
+    f"https://hooks.slack.com/services/T1JJ3T3L2/A1BRTD4JD/{CANARY}",
+)
+
+
+@pytest.mark.parametrize(
+    ("around", "fault"),
+    [
+        ('"{}"', "begins with a quotation mark; remove it"),
+        ("'{}'", "begins with a quotation mark; remove it"),
+        ("\u201c{}\u201d", "begins with a quotation mark; remove it"),
+        ("\u201e{}\u201c", "begins with a quotation mark; remove it"),
+        ("{}'", "ends with a quotation mark; remove it"),
+        ("`{}`", "begins with a backtick; remove it"),
+        ("<{}>", "begins with an angle bracket; remove it"),
+        ("{},", "ends with a comma; remove it"),
+        ("{};", "ends with a semicolon; remove it"),
+        (
+            "{}\N{LATIN SMALL LETTER A}>b",
+            "contains an angle bracket; remove it, or write %3E if it belongs there",
+        ),
+        ("{}\nabc", "contains a line break or another control character; remove it"),
+    ],
+)
+def test_what_is_left_around_a_url_is_refused(tmp_path: Path, around: str, fault: str) -> None:
+    """Of every service, wherever the URL comes from; a token would be sent with it."""
+    secret = tmp_path / "secret"
+    for url in SERVICES:
+        wrong = around.format(url)
+        secret.write_text(wrong)
+        literal = "url: '{}'".format(wrong.replace("'", "''"))
+        places = {"url: '${U}'": f"url: the value of the variable U {fault}"}
+        if wrong.startswith("http"):
+            places["webhook: '${U}'"] = f"webhook: the value of the variable U {fault}"
+        if "\n" not in wrong:
+            places |= {
+                f"url_file: {secret}": f"url_file: the URL in the file {fault}",
+                literal: f"url: {fault}",
+            }
+        for keys, problem in places.items():
+            found = refused(tmp_path, target(keys), U=wrong)
+            assert found == f"{tmp_path / 'c.yml'}:1: notifications.targets[0].{problem}"
+        assert refused(tmp_path, "", (wrong,)) == f"--notify: URL 1: {fault}"
+
+
+RESERVED = (
+    "contains a character that is reserved in this part of a URL; in it write @ as %40, : as %3A, / as %2F, "
+    "? as %3F, # as %23, & as %26 and ; as %3B"
+)
+LINE_BREAK = "contains a line break or another control character; remove it"
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "fault"),
+    [
+        *(("url: 'json://u:${V}@h.test'", f"a{letter}{CANARY}", RESERVED) for letter in "/?#@;:[]"),
+        *(("url: 'mailto://${V}:p@h.test'", f"a{letter}{CANARY}", RESERVED) for letter in "@:/"),
+        *(("webhook: 'https://u:${V}@h.test'", f"a{letter}{CANARY}", RESERVED) for letter in "@/?#"),
+        ("url: 'json://${V}@h.test'", f"u:a:{CANARY}", RESERVED),
+        ("url: 'slack://a/b/${V}/'", f"{CANARY}?x", RESERVED),
+        ("url: 'slack://a/b/${V}/'", f"{CANARY}#x", RESERVED),
+        ("url: 'slack://${V}/b/c'", f"{CANARY}?x", RESERVED),
+        ("url: 'mailto://h.test?pass=${V}'", f"a&to={CANARY}", RESERVED),
+        ("url: 'json://u:${V}@h.test'", f"{CANARY}\n", LINE_BREAK),
+        (
+            "url: 'json://u:${V}@h.test'",
+            f'"{CANARY}"',
+            "contains quotation marks or angle brackets; remove them, or write them in percent-encoding",
+        ),
+        (
+            "webhook: 'https://h.test', headers: {X: 'Bearer ${V}'}",
+            *(f"{CANARY}\n", LINE_BREAK),
+        ),
+    ],
+)
+def test_a_value_that_leaves_its_part_of_the_url_is_refused(
+    tmp_path: Path, keys: str, value: str, fault: str
+) -> None:
+    """No password decides to which host a message goes; the error does not repeat it."""
+    found = refused(tmp_path, target(keys), V=value)
+    assert found.endswith(f": the value of the variable V {fault}")
+
+
+ENCODE = "in user names, passwords and tokens write @ as %40"
+
+
+@pytest.mark.parametrize(
+    ("url", "fault"),
+    [
+        (f"mailto://u:a@{CANARY}@h.test", "has more than one @ before the server's name"),
+        (f"json://u:a:{CANARY}@h.test", "has more than one : before the @"),
+        (f"json://u:a;{CANARY}@h.test", "has a ; before the parameters, and what follows it may be lost"),
+        (
+            f"ntfy://h.test/{CANARY};{CANARY}",
+            "has a ; before the parameters, and what follows it may be lost",
+        ),
+        (f"json://h.test/ ntfy://u:a@{CANARY}@h.test/a", "has more than one @ before the server's name"),
+        *(
+            (
+                f"json://u:1{letter}{CANARY}@h.test",
+                "has an @ after the server's name, which may be part of a password",
+            )
+            for letter in "/?#"
+        ),
+    ],
+)
+def test_reserved_characters_in_a_password_are_refused(tmp_path: Path, url: str, fault: str) -> None:
+    """Also where the URL is one text, as far as it can be known."""
+    assert refused(tmp_path, "", (url,)).startswith(f"--notify: URL 1: {fault}; {ENCODE}")
+
+
+@pytest.mark.parametrize(
+    ("url", "value"),
+    [
+        ("json://u:${V}@h.test", "a%40b%2F%3B'!$&()*+,=~-._%"),
+        ("json://${V}@h.test", "user:password"),
+        ("slack://${V}", f"T1JJ3T3L2/A1BRTD4JD/{CANARY}/#general"),
+        (f"slack://T1JJ3T3L2/A1BRTD4JD/{CANARY}/${{V}}", "#general"),
+        ("tgram://${V}/12315544", f"123456789:AAEhBOweik6ad9r_{CANARY}"),
+        ("mailto://u:p@h.test?to=${V}", "a@example.com,b@example.com"),
+        ("${V}?to=a@example.com", "mailto://u:p@h.test"),
+        ("${V}", " json://h.test/, json://i.test/\n"),
+        ("json://${V}:8080/a?x=1;2", "h.test"),
+    ],
+)
+def test_values_that_stay_in_their_part(tmp_path: Path, url: str, value: str) -> None:
+    """They are used as they are."""
+    expected = url.replace("${V}", value).strip()
+    assert plan(tmp_path, target(f"url: '{url}'"), V=value).addresses["a"].url == expected
+
+
+@pytest.mark.parametrize(
+    ("urls", "message"),
+    [
+        (("json://a/", "  "), "--notify: URL 2 is empty"),
+        ((f"slack://{CANARY}",), f"--notify: URL 1: {NOT_TAKEN}"),
+        (("json://a/", f"{CANARY}"), f"--notify: URL 2: {NO_URL}"),
+    ],
+)
+def test_flags_that_are_refused(tmp_path: Path, urls: tuple[str, ...], message: str) -> None:
+    """An error about a URL on the command line, or in the variable, has its position there."""
+    assert refused(tmp_path, "", urls) == message
+    if all(map(str.strip, urls)):
+        variable = "SCHEDULED_EVENTS_NOTIFY"
+        found = refused(tmp_path, "", urls, **{variable: " ".join(urls)})
+        assert found == message.replace("--notify", variable)
+
+
+def test_tags_of_an_apprise_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """An existing Apprise configuration is used by tag; a tag that it does not have is refused."""
+    file, place = tmp_path / "apprise.yml", f"{tmp_path / 'c.yml'}:1: notifications"
+    file.write_text("urls:\n  - json://h/: [{tag: oncall}]\n")
+    text = f"notifications: {{apprise_config: {file}, targets: [{{name: a, tag: oncall}}]}}"
+    assert plan(tmp_path, text).addresses["a"].label == "tag oncall"
+    assert "does not accept" not in caplog.text
+    problem = "notifications.apprise_config has no service with this tag that Apprise accepts; add it there"
+    assert refused(tmp_path, text.replace("oncall", "offcall")) == f"{place}.targets[0].tag: {problem}"
+    for content, problem in (
+        ("urls:\n  - json://h/\n     - {tag: oncall}\n", f"{file}:3: is not valid YAML: "),
+        ("url:\n  - json://h/: [{tag: oncall}]\n", f"{place}.targets[0].tag: Apprise accepts no service in "),
+    ):
+        file.write_text(content)
+        assert refused(tmp_path, text).startswith(problem)
+    missing = f"notifications: {{apprise_config: {tmp_path / 'missing.yml'}}}"
+    assert refused(tmp_path, missing).startswith(f"{place}.apprise_config: the file cannot be read: No such")
+
+
+CANNOT = "the file cannot be read"
+FURTHER = "includes further files, which is not possible there; include them in"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fault"),
+    [
+        ("a.yml", "include: missing.yml", f"FOLDER/missing.yml: {CANNOT}: No such file or directory"),
+        ("a.cfg", "include .", f"FOLDER: {CANNOT}: it is not a regular file"),
+        ("a.cfg", "include ./large", f"FOLDER/large: {CANNOT}: it has more than 64 KiB"),
+        ("a.cfg", "include ./binary", f"FOLDER/binary: {CANNOT}: it is not text"),
+        (
+            "a.cfg",
+            "\n include nested",
+            "FOLDER/a.cfg:2: Apprise takes this for tags; write include ./ before",
+        ),
+        ("a.cfg", "include ./fifo", f"FOLDER/fifo: {CANNOT}: it is not a regular file"),
+        ("a.cfg", "include ./nested", f"FOLDER/nested: {FURTHER} FOLDER/a.cfg"),
+        ("a.cfg", "include a.cfg", f"FOLDER/a.cfg: {FURTHER} FOLDER/a.cfg"),
+        (
+            "a.cfg",
+            "include wrong.yml",
+            "FOLDER/wrong.yml:3: is not valid YAML: expected ',' or '}'",
+        ),
+        (
+            "a.yml",
+            f"include: ['HTTPS://u:{CANARY}@h.test/x']",
+            "FOLDER/a.yml: includes a URL; only local files can be included",
+        ),
+        ("a.cfg", f"\nx = json://h.test/{CANARY},", "FOLDER/a.cfg:2: the URL ends with a comma; remove it"),
+        (
+            "a.yml",
+            f"urls:\n- json://h.test/{CANARY}`: [{{tag: x}}]\n- json://h.test/,",
+            "FOLDER/a.yml:2: urls[0]: the URL ends with a backtick; remove it",
+        ),
+    ],
+)
+def test_faults_of_apprise_files(tmp_path: Path, name: str, content: str, fault: str) -> None:
+    """A file that loses services is refused; nothing is fetched, and reading is bounded."""
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "large").write_text("x=json://h.test\n" * 5000)
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    (tmp_path / "nested").write_text("include ./large\nx=json://h.test\n")
+    (tmp_path / "wrong.yml").write_text("urls:\n- {a: {{ b }}\n")
+    (tmp_path / name).write_text(content)
+    text = f"notifications: {{apprise_config: {tmp_path / name}, targets: [{{name: a, tag: x}}]}}"
+    place = f"{tmp_path / 'c.yml'}:1: notifications.targets[0].tag: "
+    assert refused(tmp_path, text).startswith(place + fault.replace("FOLDER", str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("file", "tag", "place"),
+    [
+        (f"json://u:{CANARY}@h/", "x", "apprise_config: must be the path of a file"),
+        ("apprise.yml", f"json://u:{CANARY}@h/", "targets[0].tag: must be a tag"),
+    ],
+)
+def test_a_url_in_the_wrong_place_is_not_shown(tmp_path: Path, file: str, tag: str, place: str) -> None:
+    """Whoever puts the URL where a file or a tag belongs does not find it in the log."""
+    (tmp_path / "apprise.yml").write_text("urls:\n  - json://h/: [{tag: x}]\n")
+    path = file if "://" in file else tmp_path / file
+    text = f"notifications: {{apprise_config: '{path}', targets: [{{name: a, tag: '{tag}'}}]}}"
+    assert refused(tmp_path, text) == f"{tmp_path / 'c.yml'}:1: notifications.{place}, but {NO_PLACE}"
+
+
+def test_services_of_a_file_that_are_not_taken_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file with some invalid services is used; a warning about those is logged once."""
+    monkeypatch.setattr(checking, "SenderProcess", SenderProcess)
+    file = tmp_path / "apprise.yml"
+    wrong = "".join(f"  - {scheme}://{CANARY}: [{{tag: x}}]\n" for scheme in ("slack", "foo"))
+    more = tmp_path / "more"
+    more.write_text("x=json://i/\n")
+    file.write_text(f"include: more\nurls:\n  - json://h/: [{{tag: [x, y]}}]\n{wrong}")
+    file.chmod(0o600)
+    targets = "[{name: a, tag: x}, {name: b, tag: y}]"
+    found = plan(tmp_path, f"notifications: {{apprise_config: {file}, targets: {targets}}}")
+    assert found.services == {"a": 2, "b": 1}
+    readable, record = caplog.records
+    assert readable.getMessage() == "file with secrets is readable by all users"
+    assert vars(readable)["path"] == more
+    assert record.getMessage() == "file contains services that Apprise does not accept"
+    assert (vars(record)["path"], vars(record)["count"]) == (str(file), 2)
+    assert CANARY not in caplog.text
+
+
+def test_misspelt_parameters_are_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Apprise ignores them without a word; the warning says which is likely to be meant."""
+    url = (
+        "mailto://u:p@h.test?too=a@h.test&formatt=text&from=b@h.test&Mode=ssl&+Too=x json://i.test?x=1&-too=1"
+    )
+    native = f"https://discord.com/api/webhooks/123456789012345678/{'a' * 68}?formatt=text"
+    plan(tmp_path, target(f"url: '{url}'"), (native,))
+    problems = [vars(one)["problem"] for one in caplog.records if one.getMessage() == "unknown parameter"]
+    place = f"{tmp_path / 'c.yml'}:1: notifications.targets[0].url"
+    problem = "has a parameter that the service does not know; did you mean"
+    assert problems == [f"{place}: {problem} to?", f"{place}: {problem} format?"]
+
+
+def test_what_cannot_be_checked_is_no_mistake(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log says what, and why."""
+    process = SenderProcess(SystemClock(), Health(SystemClock()), {})
+    process.stop()
+    monkeypatch.setattr(checking, "SenderProcess", lambda *_: process)
+    target = "{name: a, url: 'json://h/', templates: {body: B}}"
+    found = plan(tmp_path, f"notifications: {{templates: {{title: T}}, targets: [{target}]}}")
+    assert found.backlogs == {"a": Backlog.EACH}
+    logged = [vars(one) for one in caplog.records if one.getMessage() == "cannot be checked"]
+    assert {one["reason"] for one in logged} == {"the exporter is stopping"}
+    places = ["target a", "notifications.templates.title", "notifications.targets[0].templates.body"]
+    assert [one["what"] for one in logged] == places
+
+
+def test_a_template_with_a_gap_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is used, and fails only where Azure leaves something out."""
+    plan(tmp_path, "notifications: {templates: {title: '{{ event.not_before.year }}'}}")
+    gap = vars(caplog.records[-1])
+    assert gap["message"] == "a template fails where Azure leaves something out"
+    assert (gap["key"], gap["reason"][:32]) == (
+        "notifications.templates.title",
+        "line 1 of the template: 'None' h",
+    )
+    assert gap["remedy"].startswith("such messages go out as the program writes them; put {% if %} around")
+
+
+@pytest.mark.parametrize(
+    ("url", "label"),
+    [
+        ("json://u:secret@example.com:80/x", "json://example.com"),
+        ("json://u:p@secret.word@example.com/", "json://..."),
+        ("json://u:p/secret.word@example.com/", "json://..."),
+        ("json://first.last:se?cret@example.com/", "json://..."),
+        ("json://first.last:123#cret@example.com/", "json://..."),
+        ("mailto://u:p@mail.example.com?to=ops@example.com", "mailto://mail.example.com"),
+        ("mailto://u:p@secret.word@mail.example.com", "mailto://..."),
+        ("slack://secret.token/", "slack://..."),
+        ("jsons://127.0.0.1/path", "jsons://127.0.0.1"),
+        ("ntfy://topic", "ntfy://..."),
+        ("tgram://123:abc/1", "tgram://..."),
+        ("46elks://user:secret@+15551234567", "46elks://..."),
+        ("json://[::1", "json://..."),
+        ("a secret", "no URL"),
+    ],
+)
+def test_what_is_shown_of_a_url(url: str, label: str) -> None:
+    """Scheme and host, and no host where it may be a token or part of a password."""
+    assert shown(url) == label
+    assert repr(Address("a", url=url)) == f"<a: {label}>"
+
+
+def test_what_flags_say_is_not_shown() -> None:
+    """The options of the program can be printed."""
+    assert CANARY not in repr(NotifyUrls((CANARY,)))
+
+
+def test_nothing_in_the_current_directory_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check is done by the modules of this program, wherever it is started; its process ends after it."""
+    (tmp_path / "msgspec.py").write_text("import pathlib\npathlib.Path('has-run').touch()\n")
+    monkeypatch.chdir(tmp_path)
+    process = SenderProcess(SystemClock(), Health(SystemClock()), dict(os.environ))
+    monkeypatch.setattr(checking, "SenderProcess", lambda *_: process)
+    plan(tmp_path, "", ("json://h/",))
+    assert not (tmp_path / "has-run").exists()
+    stopped = process.ask(CheckTarget(Address("a"))).result(60)
+    assert stopped == Checked(failure="the exporter is stopping")

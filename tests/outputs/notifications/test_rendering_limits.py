@@ -1,0 +1,143 @@
+import pytest
+from msgspec.structs import replace
+
+from exporter.config import Templates
+from exporter.model.lifecycle import Transition
+from exporter.model.messages import Severity, TextFormat
+from exporter.outputs.notifications.fitting import CUT, fit_body, fit_title
+from exporter.outputs.notifications.styles import flat
+from tests.builders import message
+from tests.outputs.notifications.sending import digest
+
+
+def cut(body: str, room: int | None, text_format: TextFormat) -> str:
+    """Return a body in a service that counts its characters as they are."""
+    return body if room is None else fit_body(body, text_format, lambda text: len(text) - room)
+
+
+LINES = "\n".join(f"line {number}" for number in range(100))
+
+
+def test_what_fits_is_left_alone() -> None:
+    """A text as long as there is room for stays whole; so does one without limit."""
+    assert [flat("x" * count, 20) for count in (20, 21)] == ["x" * 20, "x" * 17 + "..."]
+    assert cut("x" * 500, 500, "text") == "x" * 500
+    assert cut(LINES, None, "text") == LINES
+
+
+@pytest.mark.parametrize("text_format", ["markdown", "text"])
+def test_a_cut_body_says_so_in_its_last_line(text_format: TextFormat) -> None:
+    """Whole lines are kept, and the last one says that there was more."""
+    found = cut(LINES, 200, text_format)
+    *kept, blank, last = found.split("\n")
+    assert (blank, last) == ("", CUT)
+    assert kept == LINES.split("\n")[: len(kept)]
+    assert 150 < len(found) <= 200
+
+
+def test_html_is_cut_into_paragraphs_of_text() -> None:
+    """Cut HTML has closed elements only, escaped text, and nothing that a browser would not show."""
+    html = "<head><title>t</title></head><style>s</style><h1>a &amp; b</h1><ul>" + "<li>&lt;c&gt; d</li>" * 99
+    found = cut(html, 300, "html")
+    assert found.startswith("<p>a &amp; b</p>\n<p>&lt;c&gt; d</p>\n<p>&lt;c&gt; d</p>\n<p>")
+    assert found.endswith(f"d</p>\n<p>{CUT}</p>")
+    assert len(found) <= 300
+    assert cut("<p>" + "&lt;" * 999, 30, "html") == "<p>" + "&lt;" * 5 + "</p>"
+    assert cut("<p>a<br>b<script>" + "x" * 999, 20, "html") == "<p>a</p>\n<p>b</p>"
+    assert cut("<p>" + "x" * 999, 3, "html") == ""
+
+
+def test_markdown_is_not_cut_inside_code() -> None:
+    """Neither a code span nor a fenced block is left open."""
+    assert cut("a `b` c `" + "d" * 500, 300, "markdown") == f"a `b` c\n\n{CUT}"
+    escaped = cut("a \\` b " + "d" * 500, 300, "markdown")
+    assert escaped == cut("a \\` b " + "d" * 500, 300, "text")
+    path = r"`D:\backup\` "
+    assert cut(path + "d" * 500, 300, "markdown") == cut(path + "d" * 500, 300, "text")
+    half = cut("d" * 270 + r"\[" * 500, 300, "markdown")
+    assert half.removesuffix(f"\n\n{CUT}") == "d" * 270
+    fenced = cut("```\n" * 3 + "d\n" * 500, 300, "markdown")
+    assert fenced.endswith(f"d\n```\n\n{CUT}")
+    assert len(fenced) <= 300
+    closed = cut("```\na\n```\n" + "d\n" * 500, 300, "markdown")
+    assert closed == cut("```\na\n```\n" + "d\n" * 500, 300, "text")
+
+
+def test_a_fence_at_the_cut_is_left_out() -> None:
+    """Where there is no room to close a block that has just begun, it does not begin."""
+    text = "```\na\n```\n" + "a" * 38
+    assert cut(text + "\n```\n" + "b" * 900, 54, "markdown") == text
+
+
+def test_a_small_room_has_no_note() -> None:
+    """Where the note would take half of the room, the message takes it all."""
+    assert cut("x" * 500, 40, "text") == "x" * 40
+    assert cut("x" * 500, 0, "text") == ""
+    note = f"\n\n{CUT}"
+    assert cut("x" * 500, 2 * len(note) - 1, "text") == "x" * (2 * len(note) - 1)
+    assert cut("x" * 500, 2 * len(note), "text") == "x" * len(note) + note
+
+
+def test_a_last_line_is_cut_off_whole_if_it_is_the_shorter_half() -> None:
+    """Where that would cost half of the room or more, the line is cut inside."""
+    assert cut("xxxxxx\nyyyyyy", 10, "text") == "xxxxxx"
+    assert cut("xxxxx\nyyyyyy", 10, "text") == "xxxxx\nyyyy"
+
+
+def test_a_title_leaves_room_for_the_body() -> None:
+    """A title has at most 150 characters, and at most two thirds of a short message."""
+    assert fit_title("t" * 200, None) == "t" * 147 + "..."
+    assert fit_title("t" * 200, 60) == "t" * 37 + "..."
+    assert [fit_title("t" * 200, limit) for limit in (1, 4, 5, 6)] == ["t", "tt", "ttt", "t..."]
+    assert fit_title("t" * 150, 225) == "t" * 150
+
+
+def test_a_digest_without_an_instance_is_worded() -> None:
+    """The digest of a VM without a known name notes that."""
+    found, _ = digest([message(instance=None, resources=())], templates=Templates(format="text"))
+    assert found.title == "[WARNING] 1 message from a VM (name unknown): 1 scheduled"
+    assert "Seen by a VM whose name is not known yet," in found.body
+    assert "Reboot for this VM, " in found.body
+
+
+@pytest.mark.parametrize(
+    ("marker", "length", "rest"),
+    [
+        ("", 9, ": 1 scheduled, 1 started"),
+        ("", 10, ": 1 scheduled, ..."),
+        ("", 15, ": 1 scheduled, ..."),
+        ("", 16, ""),
+        ("(demo) ", 2, ": 1 scheduled, 1 started"),
+        ("(demo) ", 3, ": 1 scheduled, ..."),
+    ],
+)
+def test_what_the_title_of_a_digest_has_room_for(marker: str, length: int, rest: str) -> None:
+    """It counts the messages by transition, as far as 60 characters go."""
+    sent = [message(one, instance="v" * length) for one in (Transition.SCHEDULED, Transition.STARTED)]
+    found, _ = digest(sent, marker=marker)
+    assert found.title == f"{marker}[CRITICAL] 2 messages from {'v' * length}{rest}"
+
+
+@pytest.mark.parametrize("text_format", ["markdown", "text", "html"])
+def test_as_many_go_in_as_fit(text_format: TextFormat) -> None:
+    """The limit is kept, title and body name just those that are in, and the rest is for the next."""
+    templates = Templates(format=text_format)
+    messages = [replace(message(id=f"id-{number}"), sequence=number) for number in range(40)]
+    found, number = digest(messages, limit=2000, templates=templates)
+    assert 5 < number < 40
+    assert 2000 - 200 < len(found.title) + len(found.body) <= 2000
+    assert found.title == f"[WARNING] {number} messages from vm_0: {number} scheduled"
+    assert f"id-{number - 1}" in found.body
+    assert f"id-{number}" not in found.body
+    rest, left = digest(messages[number:], limit=2000, templates=templates)
+    assert f"id-{number}" in rest.body
+    assert left >= 1
+    length = len(found.title) + len(found.body)
+    assert digest(messages, limit=length, templates=templates)[1] == number
+
+
+def test_the_severity_is_of_those_that_are_in() -> None:
+    """What did not fit does not alarm yet."""
+    messages = [message(), message(Transition.STARTED)]
+    found, number = digest(messages, limit=300)
+    assert (number, found.severity) == (1, Severity.WARNING)
