@@ -6,7 +6,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 PHOENIX := .venv-phoenix
 LOWEST := .venv-lowest
-MUTANTS := .venv-mutants
 DOCS := .venv-docs
 INSTALL := -m pip install --quiet --disable-pip-version-check
 # As constraints, too: before 23.3 pip does not apply a pin of urllib3 to urllib3[socks].
@@ -21,7 +20,7 @@ HELM := v3.22.0
 .DELETE_ON_ERROR:
 .PHONY: help demo test pytest test-lowest coverage test-phoenix soak fuzz lint audit bench format package dist
 .PHONY: bench-fleet test-deb test-image test-kubernetes test-otlp test-pacemaker renderings dashboards golden pictures recording
-.PHONY: docs requirements clean test-grafana test-fleet mutants checks alerts
+.PHONY: docs requirements clean test-grafana test-fleet checks alerts
 
 help:
 	@echo "make demo          the exporter against a simulator, with no Azure around; NOTIFY=URL sends messages, CONFIG=FILE configures the rest"
@@ -31,7 +30,6 @@ help:
 	@echo "make coverage      which branches of the program the tests reach; TESTS=tests/web for some of them"
 	@echo "make test-phoenix  the demo's traces in a real backend; installs 850 MB into .venv-phoenix"
 	@echo "make fuzz          search for inputs that break it; FUZZ_SECONDS=300, FUZZ_SEED=a number to repeat"
-	@echo "make mutants       200 random mutations of the program, each against the quick tests of its part; MUTANTS_SEED=1"
 	@echo "make soak          random histories beside a model, five minutes of faults and kills of every kind, and a siege;"
 	@echo "                   SOAK_HISTORIES, SOAK_SECONDS and SOAK_SEED say otherwise"
 	@echo "make lint          ruff and mypy alone, for Linux and Windows"
@@ -98,9 +96,6 @@ $(GRAFANA)/.installed: tests/grafana/package.json
 
 fuzz: $(VENV)/.dev
 	FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_SEED=$(FUZZ_SEED) $(BIN)/python -m tests.faults.fuzz_run
-
-mutants: $(VENV)/.dev $(MUTANTS)/.installed
-	$(MUTANTS)/bin/python -m scripts.mutants $(BIN)/python --seed $(or $(MUTANTS_SEED),1) $(MUTANTS_OPTIONS)
 
 SOAK_HISTORIES ?= 100000
 soak: $(VENV)/.dev
@@ -230,11 +225,6 @@ $(PHOENIX)/.installed: requirements/phoenix.txt | $(VENV)/bin/python
 	$(PHOENIX)/bin/python $(INSTALL) --no-deps --require-hashes -r $<
 	@touch $@
 
-$(MUTANTS)/.installed: requirements/mutants.txt | $(VENV)/bin/python
-	$(BIN)/python -m venv $(MUTANTS)
-	$(MUTANTS)/bin/python $(INSTALL) --require-hashes -r $<
-	@touch $@
-
 $(DOCS)/.installed: requirements/docs.txt | $(VENV)/bin/python
 	$(BIN)/python -m venv $(DOCS)
 	$(DOCS)/bin/python $(INSTALL) --require-hashes -r $<
@@ -255,8 +245,7 @@ requirements: $(VENV)/.dev
 	$(PIN) --output-file requirements/phoenix.txt requirements/phoenix.in
 	$(PIN) --output-file requirements/docs.txt requirements/docs.in
 	$(PIN) --output-file requirements/bundle.txt requirements/bundle.in
-	$(PIN) --output-file requirements/mutants.txt requirements/mutants.in
 
 clean:
-	rm -rf $(VENV) $(LOWEST) $(PHOENIX) $(DOCS) $(MUTANTS) .tools build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
+	rm -rf $(VENV) $(LOWEST) $(PHOENIX) $(DOCS) .tools build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -29,7 +29,6 @@ CODE = {
     **dict.fromkeys(("tests", "benchmarks", "dashboards", "examples", "scripts"), "dev"),
 }
 DATA = {"tzdata"}  # the standard library reads it
-APART = {"mutants.py"}  # has an environment of its own
 FENCE = re.compile(r"^ *```.*?^ *```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 
 
@@ -41,8 +40,6 @@ def normalized(name: str) -> str:
 def imported(folder: Path) -> Iterator[str]:
     """Yield the modules that code imports, with what it takes from them."""
     for file in folder.rglob("*.py"):
-        if file.name in APART:
-            continue
         for node in ast.walk(ast.parse(file.read_bytes())):
             match node:
                 case ast.Import():
