@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from exporter.commands.advice import advice
 from exporter.config import Overrides
-from exporter.config.advice import advice
 from exporter.errors import Mistakes
 from exporter.outputs.notifications import checking
 from exporter.web import webfile

@@ -105,7 +105,7 @@ def test_the_web_configuration_too(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_a_setting_without_effect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is a warning, with its line, and the exit status stays 0; tests.config.test_advice has them all."""
+    """It is a warning, with its line, and the exit status stays 0; test_advice has them all."""
     assert check(tmp_path, "\nhooks: [{name: h, command: [/nowhere/x]}]\n") == 0
     file = tmp_path / "exporter.yml"
     warning = f"warning: {file}:2: hooks[0].command: the program does not exist\n"

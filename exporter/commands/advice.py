@@ -2,25 +2,15 @@
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
-from msgspec.structs import replace
-
-from exporter.config import Alertmanager, Config, Hook, Mode, Rule
+from exporter.config import Alertmanager, Config, Mode
 from exporter.config.checks import Mistake
-from exporter.config.kubernetes import DRAIN
 from exporter.config.match import STATUSES_AT, Match, Scope
 from exporter.config.yamlfile import Keys, dotted
-from exporter.model.events import EVENT_STATUSES, EVENT_TYPES, SCHEDULED, STARTED, normal_word
-from exporter.model.lifecycle import ENDINGS, Transition
-
-# Transitions of an event that has not been approved yet.
-_BEFORE_APPROVAL = {Transition.ADVISED, Transition.SCHEDULED, Transition.UPDATED, Transition.IMMINENT}
-
-# At these a hook may begin what is to be undone at the end.
-_BEGINNINGS = {Transition.SCHEDULED, Transition.IMMINENT, Transition.STARTED}
-_INTERPRETERS = ("bash", "cmd", "env", "powershell", "pwsh", "python", "python3", "sh", "sudo")
+from exporter.model.events import EVENT_STATUSES, STARTED, normal_word
+from exporter.model.lifecycle import Transition
 
 _LATE = (
     "is compared only when a transition happens; for the time shortly before the start, add the same "
@@ -35,7 +25,6 @@ def advice(config: Config) -> Iterator[Mistake]:
         yield ("notifications", "watch", "after"), problem
     yield from _routes(config)
     yield from _rules(config)
-    yield from _undone(config.hooks)
     if reason := _never(config.alertmanager.match, config):
         yield ("alertmanager", "match"), f"nothing matches: {reason}"
     if not config.alertmanager.urls and config.alertmanager != Alertmanager():
@@ -70,75 +59,6 @@ def _match(place: Keys, match: Match, config: Config) -> Iterator[Mistake]:
         yield (*place, "max_notice"), _LATE
 
 
-def _undone(hooks: Sequence[Hook]) -> Iterator[Mistake]:
-    """Warn of what a hook begins, and another one undoes at some ends of the event only.
-
-    A hook without transitions tells them apart itself.
-    """
-    beginning = [one for one in hooks if _BEGINNINGS & set(one.match.transitions or ())]
-    for index, hook in enumerate(hooks):
-        undoing = _undoing(hook, hooks, beginning) if hook in beginning else []
-        is_late = set(hook.match.transitions or ()) <= {Transition.STARTED, *ENDINGS}
-        left: dict[str, list[Transition]] = {}
-        for event_type in (hook.match.event_types or ("",)) if undoing else ():
-            match = replace(hook.match, event_types=(event_type,) if event_type else None)
-            for end in (Transition.COMPLETED,) if is_late else ENDINGS:
-                if not any(_runs(one.match, match, end) for one in undoing):
-                    left.setdefault(event_type, []).append(end)
-        if left:
-            kinds = " or ".join(left)
-            what = f"an event of type {kinds}" if kinds else "an event"
-            how = " or ".join(end for end in ENDINGS if any(end in missing for missing in left.values()))
-            places = " and ".join(dotted(("hooks", hooks.index(one))) for one in undoing)
-            reason = f"{places} may not run then; if it is to undo it, widen its match"
-            yield ("hooks", index), f"what it begins may stay where {what} is {how}: {reason}"
-
-
-def _undoing(hook: Hook, hooks: Sequence[Hook], beginning: Sequence[Hook]) -> list[Hook]:
-    """Return the hooks that are likely to undo what a hook begins.
-
-    These are hooks of its program that run at an end. If there is none, they are those that run at ends only
-    and match all that it matches, or nothing that any hook begins.
-    """
-    ends = [one for one in hooks if not set(ENDINGS).isdisjoint(one.match.transitions or ENDINGS)]
-    if own := [one for one in ends if _program(one.command) == _program(hook.command)]:
-        return own
-    programs = {_program(one.command) for one in beginning}
-    found = []
-    for one in ends:
-        if set(one.match.transitions or Transition) <= set(ENDINGS) and _program(one.command) not in programs:
-            undone = [other for other in beginning if _covers(_lasting(one.match), _lasting(other.match))]
-            if hook in undone or not (undone or _differing(one.match, hook.match)):
-                found.append(one)
-    return found
-
-
-def _lasting(match: Match) -> Match:
-    """Return a match without what is different at the beginning and at the end of an event."""
-    return replace(match, transitions=None, statuses=None, windows=None, min_notice=None, max_notice=None)
-
-
-def _runs(undoing: Match, beginning: Match, end: Transition) -> bool:
-    """Return whether a hook certainly runs at the end of an event for which another ran at its beginning."""
-    # The time of the end is not known before, nor is the notice then.
-    is_timed = (undoing.windows, undoing.min_notice, undoing.max_notice) != (None, None, None)
-    status = STARTED if end is Transition.COMPLETED else SCHEDULED
-    return (
-        not is_timed
-        and end in (undoing.transitions or ENDINGS)
-        and status in (undoing.statuses or EVENT_STATUSES)
-        and _covers(_lasting(undoing), _lasting(beginning))
-    )
-
-
-def _program(command: Sequence[str]) -> str:
-    """Return the program of a hook: of a shell or another interpreter, what it runs."""
-    words = [word for word in command if not word.startswith("-")]
-    while len(words) > 1 and Path(words[0]).stem in _INTERPRETERS:
-        words.pop(0)
-    return words[0] if words else ""
-
-
 def _rules(config: Config) -> Iterator[Mistake]:
     here: Keys = ("approval", "rules")
     rules = config.approval.rules
@@ -153,7 +73,6 @@ def _rules(config: Config) -> Iterator[Mistake]:
             yield (*here, index), reason
         elif reason := _never(rule.match, config):
             yield (*here, index, "match"), f"nothing matches: {reason}"
-        yield from _required((*here, index, "require_hooks"), rule, config)
 
 
 def _never(match: Match, config: Config) -> str:
@@ -214,54 +133,6 @@ def _not_executable(command: str) -> str:
     if not path.exists():
         return "the program does not exist"
     return "" if path.is_file() and os.access(path, os.X_OK) else "the program is not executable"
-
-
-def _required(place: Keys, rule: Rule, config: Config) -> Iterator[Mistake]:
-    """Warn of hooks that cannot run for what a rule approves, so that it waits forever."""
-    hooks = {hook.name: hook.match for hook in config.hooks}
-    if config.kubernetes.drain.evicts:
-        hooks[DRAIN] = config.kubernetes.drain.match
-    for number, name in enumerate(rule.require_hooks if rule.action == "approve" else ()):
-        match = hooks.get(name)
-        if match is not None and (reason := _apart(match, rule.match)):
-            yield (*place, number), f"the hook never runs for what the rule matches: {reason}"
-        elif name == DRAIN and (spared := _spared(config.kubernetes.drain.match, rule.match)):
-            remedy = "add them to kubernetes.drain.match.event_types, or name the others in the rule's match"
-            yield (*place, number), f"the Node is never drained for {', '.join(spared)}; {remedy}"
-
-
-def _spared(drain: Match, rule: Match) -> list[str]:
-    """Return the event types that a rule matches and the drain does not."""
-    drained = _values(drain, "event_types")
-    if drained is None:
-        return []
-    kinds = rule.event_types if rule.event_types is not None else EVENT_TYPES
-    return [kind for kind in kinds if normal_word(kind) not in drained]
-
-
-def _apart(hook: Match, rule: Match) -> str:
-    """Return why no event before its start matches both; "" if one may."""
-    if hook.target is Scope.OTHER:
-        return "its target is other"
-    if hook.transitions is not None and not _BEFORE_APPROVAL & set(hook.transitions):
-        return "it runs for none of the transitions before the approval"
-    if hook.statuses is not None and "Scheduled" not in hook.statuses:
-        return "it runs for no Scheduled event"
-    if field := _differing(hook, rule):
-        return f"they have no {field} in common"
-    pairs = ((hook, rule), (rule, hook))
-    if any((one.min_duration or 0) > _most(other.max_duration) for one, other in pairs):
-        return "they have no duration in common"
-    return ""
-
-
-def _differing(one: Match, other: Match) -> str:
-    """Return the key of two matches whose values have nothing in common, or ""."""
-    for field in ("event_types", "event_sources"):
-        ours, theirs = _values(one, field), _values(other, field)
-        if ours is not None and theirs is not None and not ours & theirs:
-            return field
-    return ""
 
 
 def _values(match: Match, field: str) -> set[str] | None:
