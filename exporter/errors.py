@@ -103,13 +103,16 @@ class StoppingError(ExporterError):
         super().__init__("the exporter is stopping")
 
 
-def cause(error: BaseException) -> str:
-    """Return the innermost reason of an error, on one line: the outer ones contain objects and addresses."""
+def cause(error: BaseException, secrets: Iterable[str] = ()) -> str:
+    """Return the innermost reason of an error, on one line: the outer ones contain objects and addresses.
+
+    It may quote what a server sent, and is therefore `without` the secrets that a request contained.
+    """
     # Not __context__: it includes whatever the caller was handling when it sent the request.
     while inner := error.__cause__ or next((a for a in error.args if isinstance(a, Exception)), None):
         error = inner
     words = error.strerror if isinstance(error, OSError) else None
-    return one_line(words or str(error)) or type(error).__name__
+    return one_line(without(words or str(error), secrets)) or type(error).__name__
 
 
 # Of a foreign text, what is looked at and what is shown, in characters.

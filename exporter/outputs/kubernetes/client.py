@@ -15,7 +15,7 @@ import msgspec
 
 from exporter import __version__
 from exporter.config import PROGRAM
-from exporter.errors import ExporterError, cause, one_line
+from exporter.errors import ExporterError, cause, one_line, without
 from exporter.files import read_text
 from exporter.transport import LargeAnswerError, Request, Transport
 
@@ -191,7 +191,6 @@ _PODS_PER_PAGE = 20
 # Of one list. The usual limits are 110 or 250 pods for each Node.
 _MOST_PAGES = 1000
 _LIST_SECONDS = 30.0
-_MOST_SHOWN_BYTES = 1000
 _METHODS = {"get": "GET", "list": "GET", "patch": "PATCH", "create": "POST"}
 _MERGE = {"Content-Type": "application/merge-patch+json"}
 _STRATEGIC_MERGE = {"Content-Type": "application/strategic-merge-patch+json"}
@@ -322,9 +321,12 @@ class Client:
         headers: Mapping[str, str] | None = None,
         timeout: float = TIMEOUT_SECONDS,
     ) -> T:
+        token = ""
         try:
+            token = self._read("token").strip()
             method = _METHODS[call.partition(" ")[0]]
-            request, transport = self._prepared(method, path, content, headers or {})
+            special = {"Authorization": f"Bearer {token}", **(headers or {})}
+            request, transport = self._prepared(method, path, content, special)
             status, body, _ = transport.send(request, timeout)
         except LargeAnswerError as error:
             raise TooLargeError(call, None, str(error)) from error
@@ -332,7 +334,7 @@ class Client:
             raise KubernetesError(call, None, f"no answer within {timeout:g} s") from error
         except Exception as error:
             # Not a list of types: a malformed answer can cause any error in a parser.
-            raise KubernetesError(call, None, cause(error)) from error
+            raise KubernetesError(call, None, cause(error, [token])) from error
         try:
             if status < 300:
                 return msgspec.json.decode(body, type=kind)
@@ -340,16 +342,17 @@ class Client:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             if status < 300:
                 raise KubernetesError(call, None, f"not a valid answer: {cause(error)}") from error
-            reason = body[:_MOST_SHOWN_BYTES].decode(errors="replace")
+            reason = body.decode(errors="replace")
         words = "forbidden: " if status == 403 else ""
-        raise KubernetesError(call, status, f"status {status}: {words}{one_line(reason)}")
+        # A proxy may repeat the headers of the request.
+        reason = one_line(without(reason, [token]))
+        raise KubernetesError(call, status, f"status {status}: {words}{reason}")
 
     def _prepared(
         self, method: str, path: str, content: Mapping[str, Any] | None, special: Mapping[str, str]
     ) -> tuple[Request, Transport]:
         headers = {
             "Accept": _JSON,
-            "Authorization": f"Bearer {self._read('token').strip()}",
             "Accept-Encoding": "identity",
             "User-Agent": f"{PROGRAM}/{__version__}",
             **special,

@@ -1,5 +1,6 @@
 """The client of the API server, against one whose answers never end or are none."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from exporter.outputs.kubernetes.client import Client, KubernetesError, Pod
 from tests.http_server import Connection, Request, Respond, answer, then_hang_up
-from tests.outputs.kubernetes.api import cluster_of
+from tests.outputs.kubernetes.api import TOKEN, cluster_of
 
 OK = b"HTTP/1.1 200 OK\r\n"
 
@@ -54,3 +55,26 @@ def test_an_answer_that_is_none(tmp_path: Path, status: int, body: bytes, messag
             found.node("pool-0")
         assert str(caught.value).startswith(f"get nodes: {message}")
         assert caught.value.status == (status if status >= 300 else None)
+
+
+@pytest.mark.parametrize(
+    ("echo", "message"),
+    [
+        (answer(b'{"message": "denied: Bearer %s"}', "401 Status"), "status 401: denied: Bearer ..."),
+        (answer(b"Authorization: Bearer %s", "502 Status"), "status 502: Authorization: Bearer ..."),
+        (answer(b" " * 990 + b"Bearer %s", "502 Status"), "status 502: Bearer ..."),
+        (OK + b"Authorization Bearer " + b"x" * 60 + b" %s\r\n\r\n", "illegal header line: "),
+    ],
+    ids=["message", "text", "text that is cut", "head"],
+)
+def test_a_token_that_is_repeated(tmp_path: Path, echo: bytes, message: str) -> None:
+    """An answer that repeats the request's headers shows the token nowhere, nor a part of it."""
+    token = f"{TOKEN}-{'abcdefgh' * 20}"
+    echo = echo.replace(b"%s", token.encode())
+    echo = re.sub(rb"(Content-Length:) \d+", b"\\1 %d" % len(echo.partition(b"\r\n\r\n")[2]), echo)
+    with client(tmp_path, then_hang_up(echo)) as found:
+        (tmp_path / "token").write_text(token)
+        with pytest.raises(KubernetesError) as caught:
+            found.node("pool-0")
+    assert str(caught.value).startswith(f"get nodes: {message}")
+    assert TOKEN not in str(caught.value)
