@@ -195,44 +195,60 @@ def test_one_alertmanager_that_is_down_delays_no_other(build: Build) -> None:
         assert bench.api("problems") == []
 
 
-def test_a_reload_ends_what_is_no_longer_wanted(build: Build) -> None:
-    """Other labels end the old alert and begin a new one; a URL that is removed gets the ends."""
+def test_a_reload_with_other_labels_ends_what_is_no_longer_wanted(build: Build, receiver: Receiver) -> None:
+    """The alert with the old labels ends at the reload, and one with the new labels begins."""
+    bench = build(settings(receiver, more=", labels: {team: red}"))
+    bench.show(REBOOT, wait=2)
+    at = bench.clock.now()
+    bench.reload(settings(receiver, more=", labels: {team: blue}"))
+    bench.advance(5)
+    alerts = held(bench, receiver)
+    assert (alerts[f"{PENDING}/red"][1], alerts[f"{PENDING}/blue"][1]) == (at, None)
+
+
+def test_a_removed_url_gets_nothing_more(build: Build) -> None:
+    """Its alerts end by themselves; neither a problem nor a target of it is left."""
     with http_receiver() as kept, http_receiver() as removed:
-        bench = build(settings(kept, removed, more=", labels: {team: red}"))
+        bench = build(settings(kept, removed))
         bench.show(REBOOT, wait=2)
-        removed.mood, at = 503, bench.clock.now()
-        bench.reload(settings(kept, more=", labels: {team: blue}"))
-        bench.advance(5)
-        removed.mood = 200
-        bench.advance(20)
-        over = {name: ends is not None for name, (_, ends) in held(bench, kept).items()}
-        assert over == {f"{PENDING}/red": True, f"{PENDING}/blue": False}
-        assert held(bench, removed)[f"{PENDING}/red"][1] == at
+        removed.mood = 503
+        bench.show(STARTED, wait=2)
+        assert len(bench.api("problems")) == 1
+        bench.reload(settings(kept))
         assert bench.api("problems") == []
-        count = len(removed.requests)
-        bench.reload("")
-        bench.advance(120)
-        assert held(bench, kept)[f"{PENDING}/blue"][1] is not None
+        removed.mood, count = 200, len(removed.requests)
+        bench.show(wait=120)
         assert len(removed.requests) == count
+        (ends,) = {one["endsAt"] for one in posted(removed)}
+        assert datetime.fromisoformat(ends) - NOW < timedelta(minutes=16)
+        assert held(bench, kept)[BEGUN][1] is not None
+        bench.reload("")
         assert bench.api("targets") == []
 
 
-def test_another_way_to_the_same_alertmanager_ends_nothing(build: Build, receiver: Receiver) -> None:
-    """New credentials go with the next request; what a former URL ends is active again at once."""
+def test_a_problem_of_a_removed_url_does_not_return(build: Build, receiver: Receiver) -> None:
+    """A request that fails after the URL was removed reports nothing."""
+    bench = build(settings(receiver))
+
+    def refuse_after_reload(_: object) -> int:
+        bench.app.prepare()()
+        return 503
+
+    bench.file.write_text("")
+    receiver.mood = refuse_after_reload
+    bench.show(REBOOT, wait=2)
+    assert bench.api("targets") == []
+    assert bench.api("problems") == []
+
+
+def test_new_credentials_go_with_the_next_request(build: Build, receiver: Receiver) -> None:
+    """They are used at once, and the alert goes on as it was."""
     bench = build(settings(receiver))
     bench.show(REBOOT, wait=2)
     before = held(bench, receiver)
     bench.reload(settings(receiver, before="ann:hunter2@"))
-    bench.advance(60)
-    assert [len(one.json) for one in receiver.requests] == [1, 1]
-    assert "authorization" in receiver.requests[-1].headers
-    # The end is refused at first, and comes last.
-    answers = iter([503])
-    receiver.mood = lambda _: next(answers, 200)
-    bench.reload(f"alertmanager: {{urls: ['http://{receiver.authority}/other']}}")
-    bench.advance(5)
-    assert {one.path for one in receiver.requests[2:]} == {"/api/v2/alerts", "/other/api/v2/alerts"}
-    assert receiver.requests[-1].path == "/other/api/v2/alerts"
+    bench.advance(2)
+    assert ["authorization" in one.headers for one in receiver.requests] == [False, True]
     assert held(bench, receiver) == before
 
 

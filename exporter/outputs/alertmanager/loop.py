@@ -13,7 +13,7 @@ from exporter.config import Alertmanager
 from exporter.config.addresses import ALERTMANAGER, Address, without_credentials
 from exporter.health import DegradedReason
 from exporter.model.views import Snapshot, TargetView
-from exporter.outputs.alertmanager.alerts import ACTIVE_SECONDS, Alert, Key, alerts
+from exporter.outputs.alertmanager.alerts import Alert, Key, alerts
 from exporter.outputs.alertmanager.client import AlertmanagerError, Client
 from exporter.shared import Shared
 from exporter.work import Backoff, Loop
@@ -30,41 +30,43 @@ _ERROR_SECONDS = 20.0
 _MOST_AT_ONCE = 256
 
 
-class _Order(NamedTuple):
-    """What one configuration wants posted; without ``settings``, it wants all that was posted to end."""
+class _Wanted(NamedTuple):
+    """What a configuration wants at an Alertmanager; ``url`` is that of the exporter's page."""
 
-    client: Client
-    settings: Alertmanager | None
+    address: Address
+    settings: Alertmanager
     url: str
 
 
 class Alertmanagers:
-    """One loop for each configured Alertmanager, and for each that has alerts to end; thread-safe."""
+    """One loop for each configured Alertmanager; thread-safe."""
 
     def __init__(self, snapshot: Callable[[], Snapshot], shared: Shared) -> None:
         self._snapshot = snapshot
         self._shared = shared
         self._loops: Sequence[AlertLoop] = ()
-        self._is_stopping = False
 
     def configure(self, settings: Alertmanager, addresses: Sequence[Address], url: str) -> None:
         """Apply a configuration; ``url`` is that of the exporter's page.
 
-        An Alertmanager that is no longer configured gets the end of what was posted there.
+        What was posted to an Alertmanager that is no longer configured ends there by its ``endsAt``.
         """
-        if self._is_stopping:
-            return
         if addresses:
             self._shared.metrics.notifying([ALERTMANAGER])
-        before = {one.place: one for one in self._loops}
+        before = list(self._loops)
         loops = []
         for address in addresses:
-            loop = before.pop(without_credentials(address.url), None)
-            if loop is None or not loop.follow(address, settings, url):
-                loop = AlertLoop(address, settings, url, self._snapshot, self._shared, left=self._renew)
+            wanted = _Wanted(address, settings, url)
+            loop = next((loop for loop in before if loop.reaches(address)), None)
+            if loop is None:
+                loop = AlertLoop(wanted, self._snapshot, self._shared)
+            else:
+                before.remove(loop)
+                loop.wanted = wanted
             loops.append(loop)
-        leaving = [loop for loop in before.values() if loop.leave()]
-        self._loops = (*loops, *leaving)
+        for loop in before:
+            loop.close()
+        self._loops = loops
         self.wake()
 
     def wake(self) -> None:
@@ -72,13 +74,8 @@ class Alertmanagers:
         for one in self._loops:
             one.loop.wake()
 
-    def _renew(self) -> None:
-        """Post what is active again: it was ended at a URL that may lead to the same Alertmanager."""
-        for loop in self._loops:
-            loop.renew()
-
     def targets(self) -> tuple[TargetView, ...]:
-        return tuple(one.view for one in self._loops if not one.is_leaving)
+        return tuple(one.view for one in self._loops)
 
     def pending(self) -> dict[str, int]:
         """Return the number of alerts that have not been accepted; {} without an Alertmanager."""
@@ -87,11 +84,10 @@ class Alertmanagers:
 
     def stop(self, timeout: float) -> None:
         """Post nothing more; what should be posted follows from the state at the next start."""
-        self._is_stopping = True
         clock = self._shared.clock
         deadline = clock.monotonic() + timeout
         for one in self._loops:
-            one.loop.stop()
+            one.close()
         for one in self._loops:
             one.loop.join(max(deadline - clock.monotonic(), 0.0))
 
@@ -103,82 +99,50 @@ class AlertLoop:
     the last day, which Alertmanager recognises by their labels.
     """
 
-    def __init__(
-        self,
-        address: Address,
-        settings: Alertmanager,
-        url: str,
-        snapshot: Callable[[], Snapshot],
-        shared: Shared,
-        *,
-        left: Callable[[], None],
-    ) -> None:
-        """Start the loop; ``left`` is called once all has ended after `leave`."""
+    def __init__(self, wanted: _Wanted, snapshot: Callable[[], Snapshot], shared: Shared) -> None:
+        self.wanted = wanted
         self._snapshot = snapshot
         self._metrics, self._health, self._clock = shared
-        self.address = address
-        # By which it is recognised, whatever the credentials.
-        self.place = without_credentials(address.url)
-        self.view = TargetView(address.target)
-        self._left_all = left
-        self._order = _Order(Client(address, self._clock), settings, url)
-        # Between the end of the loop and a configuration that needs it again.
-        self._lock = threading.Lock()
-        self._is_done = False
+        address = wanted.address
+        self._subject = without_credentials(address.url)
+        self._client = Client(address, self._clock)
+        self._view = TargetView(address.target)
+        # No problem is reported after `close`.
+        self._closing = threading.Lock()
         self._began = self._clock.now()
         self._backoff = Backoff(self._clock)
         # The last that was accepted, by labels.
         self._accepted: dict[Key, Alert] = {}
         # When alerts ended that no longer match, or whose labels changed.
         self._ends: dict[Key, datetime] = {}
-        self._renewed = self._left = self._wait_until = -math.inf
+        self._renewed = self._wait_until = -math.inf
         self.loop = Loop(f"alerts {address.target}", self.step, failed=self._report_error)
         self.loop.start()
 
     @property
-    def is_leaving(self) -> bool:
-        return self._order.settings is None
+    def view(self) -> TargetView:
+        return replace(self._view, name=self.wanted.address.target)
 
-    def follow(self, address: Address, settings: Alertmanager, url: str) -> bool:
-        """Apply a configuration; return False if the loop has ended."""
-        with self._lock:
-            if self._is_done:
-                return False
-            client, view = self._order.client, self.view
-            changed = (address.url, address.headers) != (self.address.url, self.address.headers)
-            if self.is_leaving or changed:
-                # The results so far say nothing about the new credentials.
-                client.close()
-                client, view = Client(address, self._clock), TargetView(address.target)
-                self._wait_until = -math.inf
-                self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, self.place)
-            self.address, self.view = address, replace(view, name=address.target)
-            self._order = _Order(client, settings, url)
-            return True
+    def reaches(self, address: Address) -> bool:
+        """Return whether it posts to this address with these credentials."""
+        own = self.wanted.address
+        return (own.url, own.headers) == (address.url, address.headers)
 
-    def leave(self) -> bool:
-        """End all alerts, and then the loop; return False if it has ended."""
-        with self._lock:
-            if not self.is_leaving:
-                self._left = self._clock.monotonic()
-                self._order = self._order._replace(settings=None)
-            self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, self.place)
-            return not self._is_done
-
-    def renew(self) -> None:
-        """Post all active alerts now."""
-        self._renewed = -math.inf
-        self.loop.wake()
+    def close(self) -> None:
+        """Post nothing after the request in progress."""
+        with self._closing:
+            self.loop.stop()
+            self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, self._subject)
+        self._client.close()
 
     def step(self) -> float | None:
         """Post what is due, and return the seconds until the next step."""
         snapshot, now, at = self._snapshot(), self._clock.now(), self._clock.monotonic()
-        order = self._order
         if not (snapshot.ready or snapshot.last_error):
             return _UNKNOWN_SECONDS
         if at < self._wait_until:
             return self._wait_until - at
-        wanted = alerts(snapshot, order.settings, now) if order.settings is not None else {}
+        wanted = alerts(snapshot, self.wanted.settings, now)
         news = self._news(wanted, now)
         fresh = {alert.key for alert in news}
         is_due = at - self._renewed >= _RENEW_SECONDS
@@ -187,16 +151,14 @@ class AlertLoop:
         active = [one for one in wanted.values() if one.ends is None]
         renewed = [one for one in active if one.key not in fresh] if is_due else []
         try:
-            self._post(order, [*news, *renewed], now)
+            self._post([*news, *renewed], now)
         except AlertmanagerError as error:
             self._renewed = -math.inf
-            return self._failed(order, error, len(news), self._clock.monotonic() - at)
+            return self._failed(error, len(news), self._clock.monotonic() - at)
         if news or renewed:
             self._succeeded(news)
         self._accepted = {key: alert for key, alert in self._accepted.items() if key in wanted}
         self._ends = {}
-        if order.settings is None:
-            return self._finish()
         return _LOOK_SECONDS if snapshot.current else _RENEW_SECONDS
 
     def _news(self, wanted: dict[Key, Alert], now: datetime) -> list[Alert]:
@@ -209,54 +171,43 @@ class AlertLoop:
         news = [one for key, one in (wanted | gone).items() if self._accepted.get(key) != one]
         return sorted(news, key=lambda one: one.ends is not None)
 
-    def _post(self, order: _Order, due: Sequence[Alert], now: datetime) -> None:
+    def _post(self, due: Sequence[Alert], now: datetime) -> None:
         for start in range(0, len(due), _MOST_AT_ONCE):
             part = due[start : start + _MOST_AT_ONCE]
-            order.client.post([alert.body(now, order.url) for alert in part])
+            self._client.post([alert.body(now, self.wanted.url) for alert in part])
             self._accepted |= {alert.key: alert for alert in part}
 
     def _succeeded(self, news: Sequence[Alert]) -> None:
         now = self._clock.now()
         self._backoff.succeeded()
-        self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, self.place)
-        self.view = replace(self.view, pending=0, delivers=True, last_delivery=now)
+        self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, self._subject)
+        self._view = replace(self._view, pending=0, delivers=True, last_delivery=now)
         # A new process posts again what an earlier one may have posted.
         changed = [(one, since) for one in news if (since := one.ends or one.starts) >= self._began]
         delays = [max((now - since).total_seconds(), 0.0) for _, since in changed]
         self._metrics.delivered(ALERTMANAGER, delays)
         for (alert, _), delay in zip(changed, delays, strict=True):
             facts = {name: alert.labels.get(name) for name in ("alertname", "event_id", "event_type")}
-            facts |= {"target": self.address.target, "state": "active" if alert.ends is None else "ended"}
+            facts |= {
+                "target": self.wanted.address.target,
+                "state": "active" if alert.ends is None else "ended",
+            }
             log.info("notified", extra=facts | {"delay_seconds": delay})
 
-    def _failed(self, order: _Order, error: AlertmanagerError, pending: int, took: float) -> float | None:
+    def _failed(self, error: AlertmanagerError, pending: int, took: float) -> float:
         now, reason = self._clock.now(), str(error)
-        if order is not self._order:
-            # It says nothing about the next attempt.
-            return 0.0
         self._metrics.failed(ALERTMANAGER)
-        self.view = replace(self.view, pending=pending, delivers=False, last_failure=now, last_error=reason)
-        if order.settings is not None:
-            problem = f"target {self.address.target} ({order.client.label}): {reason}"
-            self._health.report(DegradedReason.NOTIFICATIONS_FAILING, problem, self.place)
-        elif self._clock.monotonic() - self._left >= ACTIVE_SECONDS:
-            # What was posted has ended by itself.
-            return self._finish()
+        self._view = replace(self._view, pending=pending, delivers=False, last_failure=now, last_error=reason)
+        self._report(f"target {self.wanted.address.target} ({self._client.label}): {reason}")
         self._wait_until = self._clock.monotonic() + error.retry_after
         return max(self._backoff.failed(took), error.retry_after)
 
-    def _finish(self) -> float | None:
-        with self._lock:
-            if not self.is_leaving:
-                return 0.0
-            self._is_done = True
-        self._order.client.close()
-        self.loop.stop()
-        self._left_all()
-        return None
+    def _report(self, problem: str) -> None:
+        with self._closing:
+            if not self.loop.stopping:
+                self._health.report(DegradedReason.NOTIFICATIONS_FAILING, problem, self._subject)
 
     def _report_error(self, error: Exception) -> float:
-        problem = f"target {self.address.target}: {type(error).__name__} in this program"
-        self._health.report(DegradedReason.NOTIFICATIONS_FAILING, problem, self.place)
+        self._report(f"target {self.wanted.address.target}: {type(error).__name__} in this program")
         log.debug("posting alerts failed", exc_info=error)
         return _ERROR_SECONDS
