@@ -24,9 +24,9 @@ from exporter.model.views import Snapshot
 from exporter.outputs.kubernetes.client import Condition, Node, Pod
 from exporter.timefmt import format_duration, rfc3339
 
-PREFIX = "scheduled-events-exporter/"
-CORDONED = f"{PREFIX}cordoned"
-TAINT = f"{PREFIX}pending"
+_PREFIX = "scheduled-events-exporter/"
+CORDONED = f"{_PREFIX}cordoned"
+TAINT = f"{_PREFIX}pending"
 EXCLUDED = "node.kubernetes.io/exclude-from-external-load-balancers"
 PLANNED = "MaintenancePlanned"
 IN_PROGRESS = "MaintenanceInProgress"
@@ -47,7 +47,7 @@ _FALSE = {
 _DESCRIBED = re.compile(r".+ \S+, (not before \S+|NotBefore unknown), duration .+", re.DOTALL)
 # Tells our label from that of others, who set it to "true" or "".
 _LABEL = "scheduled-events-exporter"
-_FACTS = tuple(f"{PREFIX}{name}" for name in ("type", "event-id", "not-before", "duration"))
+_FACTS = tuple(f"{_PREFIX}{name}" for name in ("type", "event-id", "not-before", "duration"))
 # Who else drains the Node while one of these taints is there: AKS, Karpenter, cluster-autoscaler.
 _OTHERS = (
     "remediator.kubernetes.azure.com/unschedulable",
@@ -269,12 +269,9 @@ def _marked(node: Node, wanted: Sequence[Life], drain: Drain) -> Patch:
     taint = {"key": TAINT, "value": _word(life.event.event_type), "effect": "NoSchedule"}
     metadata: Patch = {}
     spec: Patch = {}
-    changed: dict[str, str | None] = dict.fromkeys(_old_marks(node))
-    cordoned_here = CORDONED in node.metadata.annotations or bool(changed)
+    cordoned_here = CORDONED in node.metadata.annotations
     if (cordoned_here or not node.spec.unschedulable) and not _marked_for(node, life):
-        changed[CORDONED] = life.ids[0]
-    if changed:
-        metadata["annotations"] = changed
+        metadata["annotations"] = {CORDONED: life.ids[0]}
     if drain.exclude_from_load_balancers and EXCLUDED not in node.metadata.labels:
         metadata["labels"] = {EXCLUDED: _LABEL}
     elif not drain.exclude_from_load_balancers and node.metadata.labels.get(EXCLUDED) == _LABEL:
@@ -289,12 +286,9 @@ def _marked(node: Node, wanted: Sequence[Life], drain: Drain) -> Patch:
 def _unmarked(node: Node) -> Patch:
     metadata: Patch = {}
     spec: Patch = {}
-    old_marks = _old_marks(node)
-    marks = [*old_marks, *(key for key in node.metadata.annotations if key == CORDONED)]
-    if marks:
-        metadata["annotations"] = dict.fromkeys(marks)
-        # Chart 0.1.0 cordoned by kubectl.
-        if node.spec.unschedulable and (old_marks or not node.is_cordoned_by_others):
+    if CORDONED in node.metadata.annotations:
+        metadata["annotations"] = {CORDONED: None}
+        if node.spec.unschedulable and not node.is_cordoned_by_others:
             spec["unschedulable"] = None
     if node.metadata.labels.get(EXCLUDED) == _LABEL:
         metadata["labels"] = {EXCLUDED: None}
@@ -309,12 +303,6 @@ def _patch(metadata: Patch, spec: Patch) -> Patch:
 
 def _foreign_taints(node: Node) -> list[Mapping[str, Any]]:
     return [taint for taint in node.spec.taints if taint.get("key") != TAINT]
-
-
-def _old_marks(node: Node) -> list[str]:
-    """Return the marks of chart 0.1.0, ``scheduled-events-exporter/EVENT_ID``."""
-    known = (*_FACTS, CORDONED)
-    return [key for key in node.metadata.annotations if key.startswith(PREFIX) and key not in known]
 
 
 # The API server deletes Events after an hour, and older ones are no longer of interest.
