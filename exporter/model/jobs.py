@@ -25,7 +25,7 @@ class Job(msgspec.Struct, frozen=True):
     """
 
     hook: str
-    life_key: str = msgspec.field(name="key")
+    life_key: str
     # From 1.
     sequence: int
     transition: Transition
@@ -34,7 +34,7 @@ class Job(msgspec.Struct, frozen=True):
     event: EventView
     resource_type: str
     # That of `Life`.
-    name_was_unknown: bool = msgspec.field(default=False, name="nameless")
+    name_was_unknown: bool = False
 
     def document(self, attempt: int) -> bytes:
         """Return the command's input: the API's EVENT as JSON, with ``transition``, ``at``, ``instance``."""

@@ -122,13 +122,11 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     paused_seconds: float | None = None  # for how long this VM was observed to pause during it
     transitions: tuple[TransitionRecord, ...] = ()
     announced: datetime | None = None  # the newest NotBefore, which Azure clears at the start
-    # What was last reported, while newer content waits.
-    last_reported: ScheduledEvent | None = msgspec.field(default=None, name="untold")
+    last_reported: ScheduledEvent | None = None  # what was last reported, while newer content waits
     unread: bool = False  # whether the newest document lists the event, but it could not be read
     # For how many transitions hooks have been queued: for none while the name is unknown.
-    hooks_queued_for: int = msgspec.field(default=0, name="hooked")
-    # Whether it began while the VM's name was unknown.
-    name_was_unknown: bool = msgspec.field(default=False, name="nameless")
+    hooks_queued_for: int = 0
+    name_was_unknown: bool = False  # whether it began while the VM's name was unknown
     instance: str | None = None  # the VM's name when it began; kept in reports if the VM gets another one
     notice_left: float | None = None  # the seconds by which `Transition.IMMINENT` was last decided
     changed_to: str | None = None  # the new type, if a change of the type ended it

@@ -112,7 +112,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, tag="event"):
     # The key of its event's incident for services with incidents, "" for none.
     incident: str = ""
     # That of `Life`.
-    name_was_unknown: bool = msgspec.field(default=False, name="nameless")
+    name_was_unknown: bool = False
     # True for the end of an event that no route leads to the target: only the services that know incidents
     # get it.
     only_closes: bool = False

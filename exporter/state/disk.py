@@ -8,10 +8,9 @@ import os
 import re
 import sqlite3
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 
 from exporter import files
 from exporter.errors import ExporterError, StateDirectoryInUseError
@@ -20,7 +19,7 @@ FILE_NAME = "state.db"
 # The suffixes of SQLite's own files.
 COMPANIONS = ("-wal", "-shm", "-journal")
 _LOCK_NAME = "state.lock"
-_ASIDE = re.compile(re.escape(FILE_NAME) + r"\.(?:corrupt|newer)-([0-9]{8}T[0-9]{6}Z)(?:\.[0-9]+)?")
+_ASIDE = re.compile(re.escape(FILE_NAME) + r"\.corrupt-([0-9]{8}T[0-9]{6}Z)(?:\.[0-9]+)?")
 _ASIDE_TIME = "%Y%m%dT%H%M%SZ"
 
 if sys.platform == "win32":
@@ -112,9 +111,9 @@ def is_in_place(path: Path, identity: os.stat_result) -> bool:
         return False
 
 
-def move_aside(directory: Path, defect: str, now: datetime) -> str:
-    """Rename the state file and its companions to a name with ``defect`` and time, and return that name."""
-    stem = f"{FILE_NAME}.{defect}-{now:{_ASIDE_TIME}}"
+def move_aside(directory: Path, now: datetime) -> str:
+    """Rename the state file and its companions to a name with the time, and return that name."""
+    stem = f"{FILE_NAME}.corrupt-{now:{_ASIDE_TIME}}"
     name, number = stem, 0
     while any((directory / (name + suffix)).exists() for suffix in ("", *COMPANIONS)):
         number += 1
@@ -151,20 +150,14 @@ def sync(directory: Path) -> None:
 
 # "azsj" in ASCII, in SQLite's header (https://sqlite.org/fileformat2.html, 1.3.17).
 APPLICATION_ID = 0x617A736A
+# Of the entries' shape; see CONTRIBUTING.md.
+VERSION = 1
 
 # Kind, key and value.
 Row = tuple[str, bytes, bytes]
 # A row to put, or to delete, without a value.
 Change = tuple[str, bytes, bytes | None]
 
-
-def _without_span_events(rows: Iterable[Row]) -> Iterable[Row]:
-    """Leave out what version 1 kept apart for traces: the changes of updates, now in their transitions."""
-    return (row for row in rows if row[0] != "span_event")
-
-
-# Each converts the rows of one version to the next, starting with version 1. See CONTRIBUTING.md.
-UPGRADES: tuple[Callable[[Iterable[Row]], Iterable[Row]], ...] = (_without_span_events,)
 
 # A row keeps its position when it is replaced, so that the file has the same order as memory.
 _CREATE = """
@@ -200,11 +193,7 @@ class DiskError(ExporterError):
 
 
 class UnusableFileError(DiskError):
-    """The file is not a valid state file; ``defect`` becomes part of its name when it is moved aside."""
-
-    def __init__(self, message: str, defect: Literal["corrupt", "newer"] = "corrupt") -> None:
-        super().__init__(message)
-        self.defect = defect
+    """The file is not a valid state file."""
 
 
 @contextlib.contextmanager
@@ -237,11 +226,11 @@ class Disk:
         self._is_new = False
 
     @_translated()
-    def open(self) -> int:
+    def open(self) -> bool:
         """Create the directory, take its lock, and open the file or create an empty one.
 
         Returns:
-            the version of the file's content, 0 if it is empty; any but the newest has to be overwritten.
+            whether the file has a table; an empty one has to be overwritten.
         """
         self.close()
         files.make_directory(self.directory)
@@ -251,7 +240,7 @@ class Disk:
         os.close(files.open_file(self.path))
         self._check_magic()
         self._connection = self._connect("mode=rw")
-        version = _version(self._connection)
+        has_table = _has_table(self._connection)
         # Only effective in a new file, and before the next statement. Two messages fill a page of 4 KiB, the
         # default, to two thirds.
         self._connection.execute("PRAGMA page_size = 8192")
@@ -263,7 +252,7 @@ class Disk:
         # Committed changes must survive a crash of the VM, too.
         self._connection.execute("PRAGMA synchronous = FULL")
         self._identity = self.path.stat()
-        return version
+        return has_table
 
     @_translated()
     def rows(self) -> Iterable[Row]:
@@ -315,15 +304,15 @@ class Disk:
             connection.execute("DROP TABLE IF EXISTS entries")
             connection.execute(_CREATE)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {newest_version()}")
+            connection.execute(f"PRAGMA user_version = {VERSION}")
             connection.executemany(_PUT, rows)
         sync(self.directory)
 
     @_translated()
-    def move_aside(self, defect: str, now: datetime) -> str:
+    def move_aside(self, now: datetime) -> str:
         """Close the file, and rename it with its companions; return the new name."""
         self.close()
-        return move_aside(self.directory, defect, now)
+        return move_aside(self.directory, now)
 
     def close(self) -> None:
         """Close the file; the lock stays."""
@@ -366,7 +355,7 @@ class Disk:
         with contextlib.closing(self._connect(option)) as connection:
             if option == "mode=rw":
                 connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-            return _rows(connection) if _version(connection) else []
+            return _rows(connection) if _has_table(connection) else []
 
     def _log_size(self) -> int:
         try:
@@ -375,23 +364,18 @@ class Disk:
             return 0
 
 
-def newest_version() -> int:
-    return len(UPGRADES) + 1
-
-
-def _version(connection: sqlite3.Connection) -> int:
+def _has_table(connection: sqlite3.Connection) -> bool:
+    """Return whether the file has the table of entries, False if it is empty."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (objects,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if (application, version, objects) == (0, 0, 0):
-        return 0
-    if application != APPLICATION_ID or version < 1:
+        return False
+    if application != APPLICATION_ID:
         raise UnusableFileError("it belongs to another program")
-    if version > newest_version():
-        raise UnusableFileError(
-            f"a newer exporter wrote it (version {version}, this one knows {newest_version()})", "newer"
-        )
-    return int(version)
+    if version != VERSION:
+        raise UnusableFileError(f"it is of version {version}, and this exporter reads version {VERSION}")
+    return True
 
 
 def _rows(connection: sqlite3.Connection) -> Iterable[Row]:
@@ -399,7 +383,4 @@ def _rows(connection: sqlite3.Connection) -> Iterable[Row]:
     if verdict != "ok":
         raise UnusableFileError(f"it is damaged: {verdict}")
     found = connection.execute(_SELECT).fetchall()
-    rows: Iterable[Row] = ((kind.decode(errors="replace"), key, value) for kind, key, value in found)
-    for upgrade in UPGRADES[_version(connection) - 1 :]:
-        rows = upgrade(rows)
-    return rows
+    return ((kind.decode(errors="replace"), key, value) for kind, key, value in found)

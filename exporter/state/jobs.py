@@ -215,8 +215,6 @@ class LogRecords(Exports[LogRecord]):
         super().__init__(journal, "log_record", Record[LogRecord])
 
 
-# When an approval was that was recorded without a moment, as earlier versions did.
-_UNDATED = Moment("", 0.0)
 # The transitions that no document brings about.
 _REPORTED = (Transition.APPROVED, Transition.HOOK_FAILED)
 
@@ -403,15 +401,15 @@ def _is_update(record: Record[Job]) -> bool:
 class ApprovalRecord(msgspec.Struct, frozen=True):
     """An approval."""
 
-    life_key: str = msgspec.field(name="key")
+    life_key: str
     event_id: str
     rule: str
     # Just before the newest request.
     decided: UtcTime
     # None if it is not known whether Azure accepted it.
-    sent: UtcTime | None = None
+    sent: UtcTime | None
     # When it was decided, for the hourly limit; None once that is over an hour ago.
-    counted: Moment | None = _UNDATED
+    counted: Moment | None
 
 
 class Approvals(BoundedTable[str, ApprovalRecord]):
@@ -478,9 +476,5 @@ class Approvals(BoundedTable[str, ApprovalRecord]):
         """Return from when an approval counts for the hourly limit, None if it does not any more."""
         if approval.counted is None:
             return None
-        age = seconds_since(approval.counted, self._clock) or 0.0
-        if approval.counted == _UNDATED:
-            age = (self._clock.now() - approval.decided).total_seconds()
-        if age >= HOUR:
-            return None
-        return renewed(approval.counted, self._clock)
+        age = seconds_since(approval.counted, self._clock)
+        return None if age is not None and age >= HOUR else renewed(approval.counted, self._clock)

@@ -18,7 +18,6 @@ import msgspec
 from exporter.clock import HOUR, Clock, Moment, moment, renewed, seconds_since
 from exporter.errors import StateDirectoryInUseError
 from exporter.health import DegradedReason, Health
-from exporter.state import disk
 from exporter.state.disk import Change, Disk, DiskError, Row, UnusableFileError, last_moved_aside
 from exporter.timefmt import rfc3339
 
@@ -200,11 +199,11 @@ class Journal:
     def _synchronize(self) -> None:
         # After the first read, the opened file may be another one, or an old copy.
         rewrite = self._seen or any(table.entries for table in self.tables.values())
-        version = self._disk.open()
-        if version and not self._seen:
+        has_table = self._disk.open()
+        if has_table and not self._seen:
             self._load(self._disk.rows())
         self._seen = True
-        if rewrite or version < disk.newest_version():
+        if rewrite or not has_table:
             self._disk.overwrite(
                 table.row(key, value)
                 for table in self.tables.values()
@@ -243,7 +242,7 @@ class Journal:
             )
 
     def _move_aside(self, error: UnusableFileError) -> None:
-        aside = self._disk.move_aside(error.defect, self._clock.now())
+        aside = self._disk.move_aside(self._clock.now())
         self._record_loss(moment(self._clock))
         self._health.report(
             DegradedReason.STATE_CORRUPT,

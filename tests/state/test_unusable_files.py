@@ -1,11 +1,8 @@
-"""State files that are not what they should be: foreign, damaged, older, newer."""
+"""State files that are not what they should be: foreign, damaged, of another version."""
 
-import json
 import random
 import sqlite3
-from collections.abc import Iterable
-from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +10,7 @@ import pytest
 
 from exporter.health import DegradedReason
 from exporter.model.lifecycle import WatchState
-from exporter.state import disk
-from exporter.state.disk import APPLICATION_ID, Row
-from tests.state_support import START, StateFixture, alter, no_room_for_files, nth_step, on_disk, replay
+from tests.state_support import START, StateFixture, alter, no_room_for_files, nth_step, replay
 
 _ASIDE = "state.db.corrupt-20261121T013000Z"
 
@@ -49,21 +44,20 @@ def test_garbage_is_moved_aside(fixture: StateFixture, content: bytes, reason: s
             assert (fixture.directory / f"{_ASIDE}{suffix}{companion}").read_bytes() == content
 
 
-@pytest.mark.parametrize("change", ["user_version = 0", "application_id = 1"])
-def test_the_mark_of_a_file(fixture: StateFixture, change: str) -> None:
-    """By another mark, a new version would move the state of every user aside, as another program's."""
+def test_the_file_of_another_program_is_moved_aside(fixture: StateFixture) -> None:
+    """A SQLite file without the exporter's mark in its header is kept, and not written to."""
     fixture.remember(3)
     assert fixture.path.read_bytes()[68:72] == b"azsj"
-    alter(fixture.directory, f"PRAGMA {change}")
+    alter(fixture.directory, "PRAGMA application_id = 1")
     _assert_begun_anew(fixture, "it belongs to another program")
 
 
-def test_newer_version_is_moved_aside(fixture: StateFixture) -> None:
-    """A newer version's file is kept for it, and named so."""
+@pytest.mark.parametrize("version", [0, 99])
+def test_another_version_is_moved_aside(fixture: StateFixture, version: int) -> None:
+    """The file of an exporter with another version of the state is kept for it."""
     fixture.remember(3)
-    alter(fixture.directory, "PRAGMA user_version = 99")
-    reason = "a newer exporter wrote it (version 99, this one knows 2)"
-    _assert_begun_anew(fixture, reason, "state.db.newer-20261121T013000Z")
+    alter(fixture.directory, f"PRAGMA user_version = {version}")
+    _assert_begun_anew(fixture, f"it is of version {version}, and this exporter reads version 1")
 
 
 def test_a_loss_is_known_for_an_hour(fixture: StateFixture) -> None:
@@ -76,7 +70,7 @@ def test_a_loss_is_known_for_an_hour(fixture: StateFixture) -> None:
         assert store.approvals.unknown_until() == START + timedelta(hours=1)
     store.retry()
     assert fixture.problem(DegradedReason.STATE_CORRUPT) == (
-        f"a state file was moved to {fixture.directory}/state.db.newer-20261121T013000Z; "
+        f"a state file was moved to {fixture.directory}/state.db.corrupt-20261121T013000Z; "
         "rules approve nothing until 2026-11-21T02:30:00Z"
     )
     fixture.clock.pass_seconds(10)
@@ -149,81 +143,6 @@ def test_a_full_disk_leaves_no_empty_file(fixture: StateFixture) -> None:
     assert fixture.health.problems() == ()
     assert fixture.open().load() == replay(1)
     assert fixture.aside() == []
-
-
-def test_upgrades_keep_what_is_known(fixture: StateFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file of an older version is read step by step, and written anew in the newest one."""
-    fixture.remember(3)
-
-    def rename(rows: Iterable[Row]) -> Iterable[Row]:
-        return ((kind.replace("old-", ""), key, value) for kind, key, value in rows)
-
-    def add(rows: Iterable[Row]) -> Iterable[Row]:
-        yield from rows
-        yield "watch", b'"second"', b"{}"
-
-    alter(fixture.directory, "UPDATE entries SET kind = 'old-' || kind")
-    alter(fixture.directory, "PRAGMA user_version = 1")
-    monkeypatch.setattr(disk, "UPGRADES", (rename, add))
-    assert fixture.open().load() == replay(3)
-    fixture.close()
-    assert set(on_disk(fixture.directory, "watch")) == {"progress", "second"}
-    with closing(sqlite3.connect(fixture.path)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (3,)
-        assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
-    assert fixture.open().load() == replay(3)
-    assert fixture.health.problems() == ()
-
-
-def write_version_1(fixture: StateFixture) -> list[list[str]]:
-    """Write a file with entries of every kind as version 1 did, and return them."""
-    lines = Path(__file__).with_name("version_1.jsonl").read_text(encoding="utf-8").splitlines()
-    rows = [json.loads(line) for line in lines]
-    fixture.open()
-    fixture.close()
-    alter(fixture.directory, "PRAGMA user_version = 1")
-    for row in rows:
-        alter(fixture.directory, "INSERT INTO entries (kind, key, value) VALUES (?, ?, ?)", *row)
-    return rows
-
-
-@pytest.mark.parametrize(("minutes", "count"), [(-60, 2), (59, 2), (61, 0)])
-def test_approvals_of_version_1_count(fixture: StateFixture, minutes: int, count: int) -> None:
-    """Those of the last hour, by the wall clock, count towards the hourly limit for an hour from then on."""
-    write_version_1(fixture)
-    fixture.clock.set_wall(datetime(2026, 3, 4, 22, tzinfo=UTC) + timedelta(minutes=minutes))
-    assert len(fixture.open().approvals.of_last_hour()) == count
-    fixture.clock.pass_seconds(3590)
-    assert len(fixture.open().approvals.of_last_hour()) == count
-    fixture.clock.pass_seconds(20)
-    assert fixture.open().approvals.of_last_hour() == set()
-
-
-def test_file_of_version_1_is_read(fixture: StateFixture) -> None:
-    """A file that version 1 wrote, with entries of every kind, is read, and loses nothing when rewritten."""
-    rows = write_version_1(fixture)
-    store = fixture.open()
-    assert list(store.load().current) == ["f020ba2e-3bc0-4c40-a10b-86575a9eabd5"]
-    assert store.outbox.counts() == {"chat": 2, "oncall": 3}
-    fixture.path.unlink()
-    store.retry()
-    assert fixture.health.problems() == ()
-    with closing(sqlite3.connect(fixture.path)) as connection:
-        found = connection.execute("SELECT kind, key, value FROM entries").fetchall()
-    rewritten = {(kind, key): json.loads(value) for kind, key, value in found}
-    kept = [row for row in rows if row[0] != "span_event"]
-    assert len(rewritten) == len(kept)
-    for kind, key, value in kept:
-        assert _contains(rewritten[kind, key], json.loads(value))
-
-
-def _contains(new: Any, old: Any) -> bool:
-    """Return whether a JSON value has all that another one has; objects may lack fields that are empty."""
-    if isinstance(old, dict):
-        return all(_contains(new[key], value) if key in new else not value for key, value in old.items())
-    if isinstance(old, list):
-        return len(new) == len(old) and all(map(_contains, new, old))
-    return bool(new == old)
 
 
 @pytest.mark.parametrize("seed", range(60))
