@@ -40,6 +40,9 @@ DISCOVER = "discover"
 
 def http_url(text: str) -> SplitResult | None:
     """Return the parts of an HTTP or HTTPS URL with a host; None for any other text."""
+    # `urlsplit` drops line breaks and tabs.
+    if " " in text or not text.isprintable():
+        return None
     try:
         url = urlsplit(text)
         usable = url.scheme in ("http", "https") and url.hostname and url.port != 0
@@ -54,7 +57,7 @@ def parse_endpoint(value: object) -> str:
     if text == DISCOVER:
         return text
     url = http_url(text)
-    if url is None or re.search(r"\s", text):
+    if url is None:
         raise ValueError(f"is not a valid URL; {remedy}")
     if url.path.strip("/") or set("?#@") & set(text):
         raise ValueError(f"has more than scheme, host and port; {remedy}")

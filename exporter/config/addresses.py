@@ -16,22 +16,9 @@ _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 NO_URL = "is not a valid URL; write it like mailto://user:password@example.com"
 _SCHEME = re.compile(r"([A-Za-z0-9][A-Za-z0-9+.-]{0,19})://")
-# The parameter in which Apprise also accepts a password.
-_PASSWORD = re.compile(r"[?&]pass(word)?=[^&]", re.IGNORECASE)
-# What is left around a URL that was copied from text, and is part of none; an apostrophe may be within one.
-_QUOTES = {
-    **dict.fromkeys(
-        "\"'\u201c\u201d\u201e\u201f\u2018\u2019\u201a\u201b\u00ab\u00bb\u2039\u203a", "a quotation mark"
-    ),
-    "`": "a backtick",
-    "<": "an angle bracket",
-    ">": "an angle bracket",
-}
-_AFTER_URL = _QUOTES | {",": "a comma", ";": "a semicolon"}
 _CONTROL = "contains a line break or another control character; remove it"
-_WRITTEN = "@ as %40, : as %3A, / as %2F, ? as %3F, # as %23, & as %26 and ; as %3B"
-_ENCODE = f"in user names, passwords and tokens write {_WRITTEN}"
-_SECRET_HEADER = re.compile("auth|cookie|key|secret|token", re.IGNORECASE)
+# What is between :// and @ in each of the URLs of a text.
+_USER_INFO = re.compile(r"(?<=://)[^/?#\s]*(?=@)")
 # For most services the first part of the URL is a token; for these it is a server's name.
 _WITH_HOST = frozenset(
     f"{scheme}{secure}"
@@ -129,10 +116,10 @@ def resolve(
 ) -> tuple[Address, ...]:
     """Return every target's address; ``extra`` are the URLs of ``--notify``, targets notify-1, notify-2, ...
 
-    In a target's ``url``, ``${NAME}`` is replaced by the value of the environment variable, unchanged. Any
-    other ``$`` is literal; a literal ``${`` is written ``%24{``. A missing or empty variable or file is added
-    to ``mistakes``, without any secret. A target without an address is left out: `exporter.config` reports
-    it.
+    In a target's ``url``, ``${NAME}`` is replaced by the value of the environment variable; see `_expanded`.
+    Any other ``$`` is literal; a literal ``${`` is written ``%24{``. A missing or empty variable or file is
+    added to ``mistakes``, without any secret. A target without an address is left out: `exporter.config`
+    reports it.
     """
     found, apprise_config = [], ""
     with mistakes:
@@ -153,8 +140,6 @@ def resolve(
             address = Address(name, url.strip(), flag=_NOTIFY if is_variable else "--notify")
             if not address.url:
                 raise ConfigurationError(f"{address.place} is empty")
-            if fault := fault_of(address.url):
-                raise ConfigurationError(f"{address.place}: {fault}")
             found.append(address)
     return tuple(found)
 
@@ -192,7 +177,7 @@ def without_credentials(url: str) -> str:
 def _fault_of_alertmanager(url: str, *, has_authorization: bool) -> str:
     """Return why an Alertmanager cannot have this URL, without repeating it, or ""."""
     parts = http_url(url)
-    if parts is None or re.search(r"\s", url):
+    if parts is None:
         return "is not a valid URL; write it like https://alertmanager.example.com:9093"
     if set("?#") & set(url) or "@" in parts.path:
         return "has more than scheme, user, password, host, port and path; remove the rest"
@@ -200,72 +185,6 @@ def _fault_of_alertmanager(url: str, *, has_authorization: bool) -> str:
         return f"contains {_API_PATH}, which the exporter adds; remove it and what follows"
     if "@" in parts.netloc and has_authorization:
         return "has a user name, and alertmanager.headers has Authorization; keep one"
-    return ""
-
-
-def fault_of(url: str) -> str:
-    """Return why a URL, or one of several separated by spaces, would not be used as it was meant, or "".
-
-    Apprise takes quotation marks as part of a token, and what follows a reserved character in a password as
-    the server's name or as a path.
-    """
-    for place, letter, known in (("begins", url[:1], _QUOTES), ("ends", url[-1:], _AFTER_URL)):
-        if letter in known:
-            return f"{place} with {known[letter]}; remove it"
-    for letter in url:
-        if letter in _QUOTES and letter != "'":
-            return f"contains {_QUOTES[letter]}; remove it, or write {quote(letter)} if it belongs there"
-        if not letter.isprintable():
-            return _CONTROL
-    return next(filter(None, map(_fault_of_parts, separate(url))), "")
-
-
-def separate(urls: str) -> list[str]:
-    """Return the URLs in a text, which may have several, separated by spaces or commas."""
-    return re.split(r"[\s,]+(?=[A-Za-z0-9+.-]+://)", urls)
-
-
-def _fault_of_parts(url: str) -> str:
-    scheme, _, rest = url.lower().partition("://")
-    # https://www.rfc-editor.org/rfc/rfc3986#appendix-B
-    authority, path, query, fragment = re.findall(r"([^/?#]*)([^?#]*)([^#]*)(.*)", rest)[0]
-    given, at, _ = authority.rpartition("@")
-    if "@" in given:
-        return f"has more than one @ before the server's name; {_ENCODE}"
-    if given.count(":") > 1:
-        return f"has more than one : before the @; {_ENCODE}"
-    if ";" in given + path and not scheme.startswith("http"):
-        return f"has a ; before the parameters, and what follows it may be lost; {_ENCODE}"
-    beyond = path + fragment + ("" if scheme.startswith("mailto") else query)
-    if scheme in _WITH_HOST and not at and ":" in authority and "@" in beyond:
-        return f"has an @ after the server's name, which may be part of a password; {_ENCODE}"
-    return ""
-
-
-def _fault_of_value(value: str, before: str, after: str) -> str:
-    """Return why a variable's value cannot stand in a URL between two texts, without repeating it, or "".
-
-    It must not end the part of the URL that it is in. A value that begins the URL may contain all parts.
-    """
-    if not before.strip():
-        return ""
-    if not value.isprintable():
-        return _CONTROL
-    if any(letter in value for letter in _QUOTES if letter != "'"):
-        return "contains quotation marks or angle brackets; remove them, or write them in percent-encoding"
-    beyond = before.partition("://")[2]
-    if "?" in beyond:
-        reserved = "&#"
-    elif "/" in beyond:
-        # Services have channels like #general.
-        value, reserved = value.removeprefix("#"), "?#;"
-    elif "@" in re.split("[/?#]", after)[0]:
-        is_pair = beyond == "" and after.startswith("@") and value.count(":") == 1
-        reserved = "/?#@;[]" + ("" if is_pair else ":")
-    else:
-        reserved = "?#;" if after.strip() else ""
-    if set(reserved) & set(value):
-        return f"contains a character that is reserved in this part of a URL; in it write {_WRITTEN}"
     return ""
 
 
@@ -281,52 +200,18 @@ def variables(settings: Config) -> frozenset[str]:
 def secret_files(config: Config, config_file: Path | None) -> tuple[Path, ...]:
     """Return the files that contain addresses; the configuration file only if it contains a secret."""
     settings, targets, monitored = config.notifications, config.notifications.targets, config.alertmanager
-    literal = any(
-        is_secret(target.url) or is_secret(target.webhook) or _has_token(target.headers) for target in targets
-    )
-    literal = literal or _has_token(monitored.headers) or any(_has_password(url) for url in monitored.urls)
+    sent = (*(target.headers for target in targets), monitored.headers)
+    may_be_secret = [
+        *(target.url for target in targets),
+        *(value for one in sent for name, value in one.items() if name.lower() == "authorization"),
+        *(url for url in (*monitored.urls, *(target.webhook for target in targets)) if "@" in url),
+    ]
+    literal = any(text and not _VARIABLE.search(text) for text in may_be_secret)
     found = [config_file] if config_file and literal else []
     found += [Path(target.url_file) for target in targets if target.url_file]
     if settings.apprise_config and any(target.tag for target in targets):
         found.append(Path(settings.apprise_config))
     return tuple(found)
-
-
-def is_secret(url: str) -> bool:
-    """Return whether a URL, as written in the configuration, has to be treated as a secret.
-
-    A password is a secret unless it is a ``${VARIABLE}``. So is everything after the server's name, where
-    most services have their token, unless the URL is for mail or contains a variable (the token).
-    """
-    literal = _VARIABLE.sub("", url)
-    found = _SCHEME.match(literal)
-    scheme, rest = (found[1].lower(), literal[found.end() :]) if found else ("", literal)
-    if scheme not in _WITH_HOST:
-        return literal == url and _has_letters(rest)
-    authority, *others = re.split(r"(?=[/?#])", rest)
-    given, _, host = authority.rpartition("@")
-    user, colon, password = given.partition(":")
-    if _has_letters(password if colon else user):
-        return True
-    beyond = "".join(others) if _is_server(host) else host + "".join(others)
-    if scheme.startswith("mailto"):
-        return _PASSWORD.search(beyond) is not None
-    return literal == url and _has_letters(beyond)
-
-
-def _has_token(headers: Mapping[str, str]) -> bool:
-    """Return whether a header that usually has a secret has no ``${VARIABLE}``."""
-    return any(_SECRET_HEADER.search(name) and not _VARIABLE.search(value) for name, value in headers.items())
-
-
-def _has_password(url: str) -> bool:
-    """Return whether there is text before the host that is not a ``${VARIABLE}``; a path is no secret."""
-    given, at, _ = url.partition("://")[2].rpartition("@")
-    return bool(at) and _has_letters(_VARIABLE.sub("", given.partition(":")[2] or given))
-
-
-def _has_letters(text: str) -> bool:
-    return any(letter.isalnum() for letter in text)
 
 
 def names_of_extra(extra: Sequence[str]) -> tuple[str, ...]:
@@ -367,35 +252,39 @@ def _url_in_file(path: str, keys: Keys, file: YamlFile) -> str:
     if len(lines) != 1:
         what = "is empty" if not lines else "has more than one URL"
         raise file.error(keys, f"the file {what}; it must contain one Apprise URL")
-    if fault := fault_of(lines[0]):
-        raise file.error(keys, f"the URL in the file {fault}")
     return lines.pop()
 
 
 def _expanded(text: str, keys: Keys, file: YamlFile, environ: Mapping[str, str]) -> str:
-    """Return a URL, or the value of a header, with the values of its variables."""
-    mistakes, is_url = Mistakes(), "headers" not in keys
-    for found in _VARIABLE.finditer(text):
-        name = found[1]
+    """Return a URL, or the value of a header, with the values of its variables.
+
+    Between ``://`` and ``@`` of a URL a value is percent-encoded, so that no character of a password ends its
+    part of the URL. A variable that stands there alone may have user name and password, and keeps its first
+    colon. A line break at the end of a value, which files have, is not part of it.
+    """
+    mistakes, values = Mistakes(), dict[str, str]()
+    for name in dict.fromkeys(_VARIABLE.findall(text)):
         with mistakes:
             # In a shell's syntax for a default, ${NAME:-URL}, the default is a secret, too.
             if not _NAME.fullmatch(name):
                 raise file.error(keys, "${...} must contain only the name of a variable; use ${NAME}")
-            if not (value := environ.get(name)):
+            values[name] = environ.get(name, "").rstrip("\r\n")
+            if not values[name]:
                 remedy = "set it, or use url_file" if keys[-1] == "url" else "set it"
                 raise file.error(keys, f"the environment has no variable {name}; {remedy}")
-            if is_url:
-                fault = _fault_of_value(value, text[: found.start()], text[found.end() :])
-            else:
-                fault = "" if value.isprintable() else _CONTROL
-            if fault:
-                raise file.error(keys, f"the value of the variable {name} {fault}")
+            if not values[name].isprintable():
+                raise file.error(keys, f"the value of the variable {name} {_CONTROL}")
     mistakes.check()
-    result = _VARIABLE.sub(lambda found: environ[found[1]], text).strip()
-    if is_url and (fault := fault_of(result)):
-        whole = _VARIABLE.fullmatch(text.strip())
-        raise file.error(keys, f"the value of the variable {whole[1]} {fault}" if whole else fault)
-    return result
+
+    def encoded(user_info: re.Match[str]) -> str:
+        if alone := _VARIABLE.fullmatch(user_info[0]):
+            user, colon, password = values[alone[1]].partition(":")
+            return f"{quote(user, safe='')}{colon}{quote(password, safe='')}"
+        return _VARIABLE.sub(lambda variable: quote(values[variable[1]], safe=""), user_info[0])
+
+    if "headers" not in keys:
+        text = _USER_INFO.sub(encoded, text)
+    return _VARIABLE.sub(lambda variable: values[variable[1]], text).strip()
 
 
 def _refuse_url(text: str, keys: Keys, file: YamlFile, wanted: str) -> None:

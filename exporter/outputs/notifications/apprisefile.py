@@ -7,19 +7,16 @@ the size that suits this process.
 import logging
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from exporter import files
 from exporter.config import yamlfile
-from exporter.config.addresses import fault_of
 from exporter.errors import ConfigurationError, Mistakes
 
 _SCHEME = re.compile(r"([A-Za-z0-9]{1,32})://")
-# A line of the text format: tags, which are optional, and a URL.
-_URL = re.compile(r"\s*(?:[\w,: \t-]*=)?\s*([A-Za-z0-9]{1,32}://.*)")
 # What Apprise takes for tags, not for an include.
 _WORDS = re.compile(r"\s*include\s+[\w, \t-]+", re.IGNORECASE)
 
@@ -80,29 +77,16 @@ def _parsed(path: Path, asset: Any) -> tuple[list[Any], list[str], int]:
         raise ConfigurationError(f"{path}: the file cannot be read: {reason}") from error
     is_yaml = path.suffix.lower() in (".yml", ".yaml")
     # Apprise does not say where a file is wrong.
-    mistakes = Mistakes()
-    mistakes.problems += _faults(text, path) if not is_yaml else _yaml_faults(yamlfile.parse(text, path))
-    mistakes.check()
+    if is_yaml:
+        yamlfile.parse(text, path)
+    for number, line in enumerate(() if is_yaml else text.splitlines(), 1):
+        if _WORDS.fullmatch(line):
+            raise ConfigurationError(
+                f"{path}:{number}: Apprise takes this for tags; write include ./ before the file's name"
+            )
     # It logs one error for each service that it does not accept.
     with LogCapture(level=logging.ERROR) as errors:  # type: ignore[no-untyped-call]  # Apprise
         services, includes = ConfigBase.config_parse(
             text, asset=asset, config_format="yaml" if is_yaml else "text"
         )
         return list(services), list(includes), len(errors.getvalue().splitlines())
-
-
-def _faults(text: str, path: Path) -> Iterator[str]:
-    for number, line in enumerate(text.splitlines(), 1):
-        if (found := _URL.fullmatch(line)) and (fault := fault_of(found[1].strip())):
-            yield f"{path}:{number}: the URL {fault}"
-        elif _WORDS.fullmatch(line):
-            yield f"{path}:{number}: Apprise takes this for tags; write include ./ before the file's name"
-
-
-def _yaml_faults(file: yamlfile.YamlFile) -> Iterator[str]:
-    file.known.add("urls")
-    urls = file.data.get("urls") if isinstance(file.data, dict) else None
-    for index, entry in enumerate(urls if isinstance(urls, list) else ()):
-        for url in (entry,) if isinstance(entry, str) else entry if isinstance(entry, dict) else ():
-            if isinstance(url, str) and "://" in url and (fault := fault_of(url.strip())):
-                yield from file.error(("urls", index), f"the URL {fault}").problems

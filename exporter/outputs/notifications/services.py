@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
-from exporter.config.addresses import NO_URL, Address, separate
+from exporter.config.addresses import NO_URL, Address
 from exporter.errors import near
 from exporter.model.messages import Backlog, Delivery, Failure, Rendered, Severity, TextFormat
 from exporter.outputs.notifications import apprisefile, failures
@@ -370,7 +370,8 @@ def check(address: Address) -> Checked:
 
 def _misspelt(urls: str, plugins: Sequence[Any]) -> Iterator[str]:
     """Yield each parameter that a service ignores, and the one that is likely to be meant."""
-    parts = separate(urls)
+    # A text may have several URLs, separated by spaces or commas.
+    parts = re.split(r"[\s,]+(?=[A-Za-z0-9+.-]+://)", urls)
     # In an address as the service shows it, parameters are the service's own.
     for url, plugin in zip(parts, plugins, strict=True) if len(parts) == len(plugins) else ():
         known = [*plugin.template_args, *plugin.template_tokens]
