@@ -87,17 +87,17 @@ class Transport:
         self._idle: list[_Connection] = []
         self._closed = False
 
-    def send(self, request: Request, timeout: float) -> Answer:
+    def send(self, request: Request, timeout: float, limit: int | None = None) -> Answer:
         """Return the answer; of a refusal's body, little more than the first 4 KiB.
 
         Raises:
             TimeoutError: the answer is not complete in time. A refusal need not be complete.
-            LargeAnswerError: its body has more bytes than ``limit``.
+            LargeAnswerError: its body has more bytes than ``limit``, by default that of all answers.
         """
         deadline = time.monotonic() + timeout
         connection = self._connect(deadline)
         try:
-            return connection.exchange(request, self._limit, deadline)
+            return connection.exchange(request, limit or self._limit, deadline)
         finally:
             if connection.can_be_kept():
                 self._idle.append(connection)

@@ -4,6 +4,7 @@ Source: https://kubernetes.io/docs/reference/kubernetes-api/ and "Accessing the 
 """
 
 import ssl
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -185,11 +186,14 @@ T = TypeVar("T")
 MOST_AT_ONCE = 10
 # An attempt and the pause after it are at most 5 s together.
 TIMEOUT_SECONDS = 4.0
-# etcd stores at most 1.5 MiB for each object, whose JSON may be a few times as long.
-_LIMIT_BYTES = 4 * 1024 * 1024
+# What etcd stores of an object: https://etcd.io/docs/v3.6/dev-guide/limit/
+_MOST_OBJECT_BYTES = 1536 * 1024
+_MOST_PAGE_BYTES = 4 * 1024 * 1024
 _PODS_PER_PAGE = 20
-# Of one list. The usual limits are 110 or 250 pods for each Node.
+# Of one list: its pages, its time, and the names that are kept. The usual limits are 110 or 250 pods for each
+# Node, whose names have at most 353 bytes each.
 _MOST_PAGES = 1000
+_MOST_NAME_BYTES = 1024 * 1024
 _LIST_SECONDS = 30.0
 _METHODS = {"get": "GET", "list": "GET", "patch": "PATCH", "create": "POST"}
 _MERGE = {"Content-Type": "application/merge-patch+json"}
@@ -247,6 +251,7 @@ class Client:
             **({"labelSelector": selector} if selector else {}),
         }
         known: set[tuple[str, str, str]] = set()
+        size = 0
         following, until = "", time.monotonic() + _LIST_SECONDS
         for _ in range(_MOST_PAGES):
             if time.monotonic() >= until:
@@ -266,6 +271,10 @@ class Client:
             for pod in (item.pod for item in page.items):
                 identity = pod.namespace, pod.name, pod.uid
                 if identity not in known:
+                    size += sum(map(sys.getsizeof, identity))
+                    if size > _MOST_NAME_BYTES:
+                        words = f"the names of the pods take over {_MOST_NAME_BYTES / 2**20:g} MiB"
+                        raise KubernetesError("list pods", None, words)
                     known.add(identity)
                     yield pod
             following = page.metadata.following
@@ -327,7 +336,8 @@ class Client:
             method = _METHODS[call.partition(" ")[0]]
             special = {"Authorization": f"Bearer {token}", **(headers or {})}
             request, transport = self._prepared(method, path, content, special)
-            status, body, _ = transport.send(request, timeout)
+            limit = _MOST_PAGE_BYTES if kind is PodList else _MOST_OBJECT_BYTES
+            status, body, _ = transport.send(request, timeout, limit)
         except LargeAnswerError as error:
             raise TooLargeError(call, None, str(error)) from error
         except TimeoutError as error:
@@ -371,7 +381,7 @@ class Client:
         if not host or not port:
             return None
         server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-        return Transport(server, limit=_LIMIT_BYTES, tls=self._tls)
+        return Transport(server, tls=self._tls)
 
     def _tls(self) -> ssl.SSLContext:
         return ssl.create_default_context(cadata=self._read("ca.crt"))

@@ -777,6 +777,34 @@ def test_a_pod_that_alone_is_too_large(start: Start, seconds: float, grace: int)
     assert bench.api("problems") == []
 
 
+def test_a_node_that_is_too_large(start: Start) -> None:
+    """It is not read, which is a problem; it is marked once it is smaller."""
+
+    def prepare(api: Api) -> None:
+        api.node["metadata"]["annotations"] = {"it": "x" * 1_600_000}
+
+    bench, api = start(prepare=prepare)
+    bench.show(reboot(bench), wait=2)
+    large = "kubernetes_failing: get nodes: the answer is over 1.5 MiB"
+    assert (bench.api("problems"), api.taints()) == ([large], {})
+    api.node["metadata"]["annotations"] = {}
+    bench.advance(6)
+    assert (bench.api("problems"), api.taints()) == ([], {TAINT: "Reboot"})
+
+
+def test_names_of_pods_that_are_too_long(start: Start) -> None:
+    """They are not all kept: those before are evicted, and the drain does not succeed."""
+    bench, api = start(prepare=lambda api: [api.pod(f"zz-{number}-{'x' * 400_000}") for number in range(3)])
+    bench.show(reboot(bench), wait=2)
+    large = "list pods: the names of the pods take over 1 MiB"
+    assert f"kubernetes_failing: {large}" in bench.api("problems")
+    assert "web" in api.graces
+    api.end()
+    bench.advance(6)
+    assert large in bench.api("kubernetes")["drain"]
+    assert bench.metric("hooks_total", **SUCCEEDED) == 0
+
+
 def test_a_list_without_end(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is a problem, but the pods that it has are evicted; the drain does not succeed."""
     monkeypatch.setattr("exporter.outputs.kubernetes.client._MOST_PAGES", 10)
