@@ -79,12 +79,11 @@ class Snapshot(msgspec.Struct, frozen=True):
             return False
         return (now - self.last_success).total_seconds() / speed > _PATIENCE_SECONDS + 2 * self.poll_interval
 
-    def under_way(self, since: datetime | None = None) -> list[Life]:
+    def under_way(self, since: datetime) -> list[Life]:
         """Return the events known to affect this VM that are Started, or that ended ``since`` a time."""
         started = [life for life in self.current if life.event.is_started]
-        if since is not None:
-            ended = [life for life in self.past if life.ended is not None and life.ended >= since]
-            started += [life for life in ended if life.has(Transition.STARTED)]
+        ended = [life for life in self.past if life.ended is not None and life.ended >= since]
+        started += [life for life in ended if life.has(Transition.STARTED)]
         return [life for life in started if life.affects is Affected.SELF]
 
     def has_series(self, life: Life) -> bool:

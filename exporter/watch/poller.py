@@ -5,8 +5,8 @@ guest's monotonic clock continues during it. It cannot be detected:
 
 - A pause during which the guest's clocks stop, too. Azure's documentation of time synchronisation says that
   after a pause of 28 seconds the VM's clock is 28 seconds behind until the host's time service corrects it
-  (https://learn.microsoft.com/azure/virtual-machines/linux/time-sync). Such a pause is visible only as a step
-  forward of the wall clock afterwards, which NTP and administrators cause, too.
+  (https://learn.microsoft.com/azure/virtual-machines/linux/time-sync). A step forward of the wall clock
+  follows, which NTP and administrators cause, too.
 - The reason why this process stopped. SIGSTOP, a frozen cgroup, a debugger, and memory that has to be read
   back from a slow disk look the same. The time for which the thread waits for a processor is known to Linux,
   and does not count.
@@ -26,7 +26,7 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from exporter.clock import Clock, ahead
+from exporter.clock import Clock
 from exporter.config import Config
 from exporter.errors import PollOutcome
 from exporter.imds.client import ImdsClient, PollPauses
@@ -46,13 +46,11 @@ class Sleep:
         self._clock = clock
         self._schedstat: int | None = None
         self._until: float | None = None
-        self._ahead: float | None = None
         self._waited = 0.0
 
-    def begin(self, seconds: float, *, during_event: bool = False) -> None:
-        """Record that the thread is going to sleep; only during an event the wall clock is watched, too."""
+    def begin(self, seconds: float) -> None:
+        """Record that the thread is going to sleep."""
         self._until = self._clock.monotonic() + seconds
-        self._ahead = ahead(self._clock) if during_event else None
         self._waited = self._run_delay()
 
     def end(self) -> float:
@@ -63,13 +61,6 @@ class Sleep:
         if late >= LEAST_SECONDS:
             late -= max(self._run_delay() - self._waited, 0.0)
         return late if late >= LEAST_SECONDS else 0.0
-
-    def step(self) -> float:
-        """Return by how many seconds the wall clock was set forward during the sleep; 0 for less than 1 s."""
-        if self._ahead is None:
-            return 0.0
-        step = ahead(self._clock) - self._ahead
-        return step if step >= LEAST_SECONDS else 0.0
 
     def _run_delay(self) -> float:
         """Return the seconds for which this thread has waited for a processor; 0 where that is not known."""
@@ -169,15 +160,13 @@ class Poller:
         self._watchdog.expect("the poll", self._client.longest_poll)
         delay = self._work(self._client)
         self._watchdog.expect("the pause between two polls", delay + _PAUSE_GRACE_SECONDS)
-        self._sleep.begin(delay, during_event=self._watch.is_eventful)
+        self._sleep.begin(delay)
         return delay
 
     def _record_sleep(self) -> None:
-        paused, set_forward = self._sleep.end(), self._sleep.step()
+        paused = self._sleep.end()
         if paused:
             self._watch.paused(paused)
-        if set_forward:
-            self._watch.clock_set(set_forward)
 
     def _work(self, client: ImdsClient) -> float:
         self._watch.record_reports()

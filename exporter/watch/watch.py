@@ -24,7 +24,7 @@ from exporter.metrics import Metrics
 from exporter.model.advance import WATCHED, advance, next_imminent, pass_time
 from exporter.model.documents import Defect, Document, decode_document
 from exporter.model.events import normal_name, trace_id
-from exporter.model.lifecycle import Effects, Life, Occurrence, WatchState
+from exporter.model.lifecycle import Effects, Occurrence, WatchState
 from exporter.model.messages import Outage, Outcome, WatchChange
 from exporter.model.reports import ApprovalRequest, record_clock_set, record_pause, record_report
 from exporter.model.views import Snapshot, UnannouncedPause, by_urgency
@@ -120,15 +120,6 @@ class Outages:
         self._notifier.wake()
         self._tracer.wake()
         log.warning(change.value, extra={"since": outage.since, "error": seen.last_error})
-
-
-def started_facts(lives: Sequence[Life]) -> dict[str, object]:
-    """Return the fields of a line about a pause during these events."""
-    return {
-        "event_ids": [life.event.event_id for life in lives],
-        "event_types": [life.event.event_type for life in lives],
-        "announced_seconds": [life.event.duration_seconds for life in lives],
-    }
 
 
 def log_transition(occurrence: Occurrence, instance: str | None) -> None:
@@ -381,13 +372,13 @@ class Watch:
             self._tracer.paused(seconds, now)
         for event_type in sorted({life.event.event_type for life in lives}):
             self._metrics.paused(event_type, seconds)
-        log.info("pause", extra={"seconds": seconds, **started_facts(lives)})
-
-    def clock_set(self, seconds: float) -> None:
-        """Log that the wall clock was set forward during an event, the only sign of some pauses."""
-        lives = self.snapshot.under_way()
-        if lives:
-            log.info("clock set forward", extra={"seconds": seconds, **started_facts(lives)})
+        facts = {
+            "seconds": seconds,
+            "event_ids": [life.event.event_id for life in lives],
+            "event_types": [life.event.event_type for life in lives],
+            "announced_seconds": [life.event.duration_seconds for life in lives],
+        }
+        log.info("pause", extra=facts)
 
     @property
     def patience(self) -> float:
