@@ -1,8 +1,6 @@
 """TLS from ``tls_server_config``, whose names are Go's, by Python's `ssl`."""
 
 import ipaddress
-import logging
-import re
 import ssl
 import warnings
 from pathlib import Path
@@ -14,11 +12,7 @@ from exporter import files
 from exporter.config.yamlfile import YamlFile
 from exporter.errors import ConfigurationError
 
-log = logging.getLogger(__name__)
-
 _AT = "tls_server_config"
-_KEY = re.compile(rb"-----BEGIN (?:RSA )?PRIVATE KEY-----(.*?)-----END", re.DOTALL)
-_LONG_KEY_BYTES = 1500
 # All public authorities take a quarter of it; a device file may be endless.
 _MOST_BYTES = 1024 * 1024
 
@@ -125,11 +119,6 @@ class ContextBuilder:
             if error.reason in ("KEY_VALUES_MISMATCH", "NO_CERTIFICATE_ASSIGNED"):
                 raise self._error("key_file", "does not belong to the certificate") from error
             raise self._error("cert_file", f"cannot be used: {_reason(error)}") from error
-        if _is_long(key):
-            log.warning(
-                "TLS handshakes with this key are slow: clients without a password could delay scrapes",
-                extra={"path": key, "remedy": "use a key of P-256, or of RSA with 2048 bits"},
-            )
         return cert, key
 
     def _clients(self) -> tuple[Path, ...]:
@@ -187,16 +176,6 @@ class ContextBuilder:
         if not found:
             raise self._error(key, f"contains no PEM {kind}")
         return path
-
-
-def _is_long(path: Path) -> bool:
-    """Return whether the key in a PEM file is one of RSA with much more than 2048 bits, by its length.
-
-    PKCS #1 and PKCS #8 take some 1,200 bytes for 2048 bits, 1,800 for 3072; other kinds take a few hundred.
-    """
-    with files.open_to_read(path) as file:
-        found = _KEY.search(file.read(_MOST_BYTES))
-    return found is not None and len(found[1]) * 3 / 4 > _LONG_KEY_BYTES
 
 
 def _reason(error: ssl.SSLError) -> str:

@@ -3,14 +3,10 @@
 import ssl
 import warnings
 from contextlib import nullcontext
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import trustme
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 from exporter.errors import ConfigurationError
 from exporter.web import webfile
@@ -118,27 +114,6 @@ def test_only_an_allowed_name_lets_in(pki: Pki, names: str, admitted: bool) -> N
     refusal = pytest.raises(ssl.SSLCertVerificationError, match="no allowed name")
     with nullcontext() if admitted else refusal:
         _meet(server, _client(pki, certificate=True))
-
-
-@pytest.mark.parametrize(("bits", "is_long"), [(2048, False), (3072, True)])
-def test_a_key_that_makes_handshakes_slow(
-    pki: Pki, caplog: pytest.LogCaptureFixture, bits: int, is_long: bool
-) -> None:
-    """A flood of handshakes with it could delay scrapes: its length is a warning with the remedy."""
-    key = rsa.generate_private_key(65537, bits)
-    name, now = x509.Name([]), datetime.now(UTC)
-    unsigned = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + timedelta(1))
-    form = serialization.Encoding.PEM
-    (pki.folder / "cert.pem").write_bytes(unsigned.sign(key, hashes.SHA256()).public_bytes(form))
-    for style in (serialization.PrivateFormat.PKCS8, serialization.PrivateFormat.TraditionalOpenSSL):
-        content = key.private_bytes(form, style, serialization.NoEncryption())
-        (pki.folder / "key.pem").write_bytes(content)
-        (pki.folder / "key.pem").chmod(0o600)
-        caplog.clear()
-        _server(pki, PAIR)
-        found = [(record.message[:32], record.__dict__["remedy"]) for record in caplog.records]
-        remedy = "use a key of P-256, or of RSA with 2048 bits"
-        assert found == [("TLS handshakes with this key are", remedy)] * is_long
 
 
 @pytest.mark.parametrize("broken", ["cert.pem", "key.pem", "ca.pem"])
