@@ -22,7 +22,6 @@ from exporter.commands.flags import (
     SIMULATION,
     WEB_CONFIG,
     Parsed,
-    complete_events,
     complete_targets,
     log_level,
     overrides,
@@ -201,7 +200,7 @@ def events(*, as_json: bool, watch: bool, exporter_url: Any, **flags: Any) -> No
 
 
 @main.command(params=[*COMMON])
-@click.argument("event_ids", metavar="EVENT_ID...", nargs=-1, required=True, shell_complete=complete_events)
+@click.argument("event_ids", metavar="EVENT_ID...", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--wait", is_flag=True, help="Wait until the events have started or are gone.")
 @click.option("--timeout", type=DURATION, default="30m", show_default=True, help="Maximum time to wait.")

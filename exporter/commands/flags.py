@@ -161,18 +161,6 @@ def serving(
 # Completion by the shell; a source that fails completes nothing.
 
 
-def complete_events(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    from exporter.commands.events import RunningExporter
-
-    exporter = RunningExporter(os.environ.get("SCHEDULED_EVENTS_EXPORTER_URL", "http://127.0.0.1:9843"))
-    try:
-        listed = [event.id for event in exporter.events().current]
-    except ExporterError:
-        return []
-    given = ctx.params.get("event_ids") or ()
-    return _matching((one for one in listed if one not in given), incomplete)
-
-
 def complete_scenarios(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     from exporter.simulator import load_scenarios
 

@@ -9,9 +9,6 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from exporter.cli import main
-from tests.bench import Build
-from tests.builders import FREEZE_ID, raw_event
-from tests.end_to_end.program import free_port
 
 URL = "json://user:secret-pass@host.example"
 WRONG = ["127.0.0.1:9843", "ftp://u:secret@x", "http://a b", "http://x?a", "http://x#b", "http://\u202e"]
@@ -120,17 +117,6 @@ def completed(*words: str) -> list[str]:
         list(before), last
     )
     return [item.value for item in found]
-
-
-def test_event_ids(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Event ids are those that the running exporter lists; without one there are none."""
-    bench = build()
-    bench.show(raw_event())
-    monkeypatch.setenv("SCHEDULED_EVENTS_EXPORTER_URL", bench.app.url)
-    assert completed("approve", FREEZE_ID[:3].lower()) == [FREEZE_ID]
-    assert completed("approve", FREEZE_ID, "") == []
-    monkeypatch.setenv("SCHEDULED_EVENTS_EXPORTER_URL", f"http://127.0.0.1:{free_port()}")
-    assert completed("approve", "") == []
 
 
 def test_targets_and_scenarios(tmp_path: Path) -> None:
