@@ -33,15 +33,7 @@ def write(path: Path, text: str, *, age: float = 0.0) -> Path:
     [
         (DHCLIENT, "a8:3f:81:10", WIRE_SERVER),
         (DHCLIENT, "A8:3F:81:10", WIRE_SERVER),
-        (DHCLIENT, '"a8:3f:81:10"', WIRE_SERVER),
-        (DHCLIENT, r'"\250?\201\020"', WIRE_SERVER),
-        (DHCLIENT, r'"\012;\"\\"', "http://10.59.34.92"),
-        (DHCLIENT, "168.63.129.16", WIRE_SERVER),
-        (DHCLIENT, '"168.63.129.16"', WIRE_SERVER),
-        (DHCLIENT, "0xa83f8110", WIRE_SERVER),
-        ("lease {{\n\toption option-245 {};\n}}\n", "0a:00:0:1", "http://10.0.0.1"),
-        ("lease {{\n\toption private-245 {};\n}}\n", "0a:00:0:1", "http://10.0.0.1"),
-        ("lease {{\n\toption azure-wire-server {};\n}}\n", "0a:00:0:1", "http://10.0.0.1"),
+        (DHCLIENT, "0a:00:0:1", "http://10.0.0.1"),
         ("# option unknown-245 {0};\n#OPTION_245={0}\n", "0a:00:00:01", STATIC),
         (NETWORKD, "a83f8110", WIRE_SERVER),
         (NETWORKD, " A83F8110 ", WIRE_SERVER),
@@ -66,7 +58,7 @@ def test_forms_of_the_option(
     "value",
     [
         *("", "a8:3f:81", "a8:3f:81:10:ff", "a83f81", "a8:3f:81:zz", "a8:3f:81:10; option x", "ä:ö:ü:ß"),
-        *("0.0.0.0", "255.255.255.255", "e0:0:0:1", "127.0.0.1", "999.1.1.1", '"', '"\\"'),
+        *("00000000", "ffffffff", "e0:0:0:1", "7f:0:0:1", "10.0.0.1", '"', '"\\"'),
     ],
 )
 def test_malformed_value(tmp_path: Path, value: str, caplog: pytest.LogCaptureFixture) -> None:
