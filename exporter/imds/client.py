@@ -6,7 +6,6 @@ design.
 """
 
 import logging
-import math
 import random
 import re
 import threading
@@ -46,7 +45,6 @@ NEWEST_API_VERSION, _SAFE_API_VERSION = "2024-07-09", "2020-07-01"
 _EVENTS_VERSIONS = (NEWEST_API_VERSION, _SAFE_API_VERSION, "2019-01-01", "2017-08-01")
 # Azure Stack Hub and government clouds know older ones only. The last has what messages and metrics need.
 _INSTANCE_VERSIONS = ("2021-12-13", "2019-06-01", "2017-12-01")
-_ASK_AGAIN_SECONDS = 24 * 3600.0
 _UNKNOWN_VERSION = (400, 404)
 # More would use up the requests that all programs on this VM share.
 _MOST_VERSIONS_ASKED = 5
@@ -106,16 +104,15 @@ class _Versions:
 
     Those of ``preferred`` are asked for in their order; a single one is the configured one, which is not
     replaced. Where IMDS refuses one and names its ``newest-versions``, these come first, if they are among
-    ``known``. What is accepted instead of the first one is used for a day, or until it is refused.
+    ``known``. What is accepted instead of the first one is used until it is refused.
     """
 
     def __init__(self, preferred: Sequence[str], clock: Clock, known: Collection[str] | None = None) -> None:
         self._preferred = preferred
         self._known = known
         self._clock = clock
-        self._newest_at = -math.inf
         self.is_fixed = len(preferred) == 1
-        self.used = preferred[0]
+        self.used = self._next = preferred[0]
 
     def ask(self, request: Callable[[str], T], patience: float) -> T:
         """Return the answer to a request for a version; no other one is tried after ``patience`` seconds.
@@ -124,7 +121,7 @@ class _Versions:
             ImdsError: that of the last request.
         """
         began = self._clock.monotonic()
-        version = self._preferred[0] if began >= self._newest_at else self.used
+        version = self._next
         refused: dict[str, int] = {}
         problem = ""
         while True:
@@ -138,17 +135,13 @@ class _Versions:
                 following = self._after(version, refused, error)
                 is_late = self._clock.monotonic() - began > patience
                 if following is None or is_late or sum(refused.values()) == _MOST_VERSIONS_ASKED:
-                    self._newest_at = -math.inf
+                    self._next = self._preferred[0]
                     raise
                 version, problem = following, str(error)
-        if version == self._preferred[0]:
-            self._newest_at = -math.inf
-        elif refused:
-            self._newest_at = self._clock.monotonic() + _ASK_AGAIN_SECONDS
-            if version != self.used:
-                facts = {"refused": self._preferred[0], "used": version, "error": problem}
-                log.info("IMDS does not know the newest API version", extra=facts)
-        self.used = version
+        if refused and version not in (self.used, self._preferred[0]):
+            facts = {"refused": self._preferred[0], "used": version, "error": problem}
+            log.info("IMDS does not know the newest API version", extra=facts)
+        self.used = self._next = version
         return answer
 
     def _after(self, version: str, refused: Mapping[str, int], error: ImdsError) -> str | None:
@@ -157,7 +150,7 @@ class _Versions:
             return None
         named = [one for one in error.newest_versions if self._known is None or one in self._known]
         newest = self._preferred[0]
-        # A single 400 for a version that IMDS does know has been seen; another one would stay for a day.
+        # A single 400 for a version that IMDS does know has been seen; another one would stay in use.
         is_unsure = not named or version in named
         if version in (newest, self.used) and refused[version] == 1 and is_unsure:
             return version
@@ -176,7 +169,7 @@ class ImdsClient:
     requests.
 
     With the ``api_version`` `AUTO`, the newest version is asked for. Where IMDS does not know it, an older
-    one is used, and the newest is tried again a day later. For the facts about the VM that is always so.
+    one is used until it is refused. For the facts about the VM that is always so.
     """
 
     def __init__(
