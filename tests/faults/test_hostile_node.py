@@ -10,7 +10,7 @@ _MOST_MIB = 160
 
 
 def test_large_objects(tmp_path: Path) -> None:
-    """A Node of nearly 1.5 MiB and pages of pods of nearly 4 MiB are read, and marked and drained, in 160 MiB."""
+    """A Node of nearly 1.5 MiB is marked, and drained by pages of nearly 4 MiB, in 160 MiB."""
     api = Api()
     api.page = 20
     api.node["spec"]["taints"] = [{"key": f"{n:05}", "effect": "NoSchedule"} for n in range(36_000)]

@@ -241,17 +241,30 @@ class Client:
         return self._ask("patch nodes/status", path, Node, patch, headers=_STRATEGIC_MERGE)
 
     def pods(self, node: str, selector: str = "") -> Iterator[Pod]:
-        """Yield each pod of a Node once: those that a label selector selects, by default all.
-
-        Where a page is too large, the list begins anew with smaller ones, as all pages of a list must be
-        asked for alike. Of a pod that alone is too large only the metadata is read.
-        """
+        """Yield each pod of a Node once: those that a label selector selects, by default all."""
         query = {
             "fieldSelector": f"spec.nodeName={node}",
             **({"labelSelector": selector} if selector else {}),
         }
         known: set[tuple[str, str, str]] = set()
         size = 0
+        for pod in (item.pod for page in self._pages(query) for item in page.items):
+            identity = pod.namespace, pod.name, pod.uid
+            if identity in known:
+                continue
+            size += sum(map(sys.getsizeof, identity))
+            if size > _MOST_NAME_BYTES:
+                words = f"the names of the pods take over {_MOST_NAME_BYTES / 2**20:g} MiB"
+                raise KubernetesError("list pods", None, words)
+            known.add(identity)
+            yield pod
+
+    def _pages(self, query: Mapping[str, str]) -> Iterator[PodList]:
+        """Yield the pages of a list.
+
+        Where one is too large, the list begins anew with smaller ones, as all pages of a list must be asked
+        for alike. Of a pod that alone is too large only the metadata is read.
+        """
         following, until = "", time.monotonic() + _LIST_SECONDS
         for _ in range(_MOST_PAGES):
             if time.monotonic() >= until:
@@ -268,15 +281,7 @@ class Client:
                     # It may have been too large to come in time.
                     self.pods_per_page = max(self.pods_per_page // 4, 1)
                 raise
-            for pod in (item.pod for item in page.items):
-                identity = pod.namespace, pod.name, pod.uid
-                if identity not in known:
-                    size += sum(map(sys.getsizeof, identity))
-                    if size > _MOST_NAME_BYTES:
-                        words = f"the names of the pods take over {_MOST_NAME_BYTES / 2**20:g} MiB"
-                        raise KubernetesError("list pods", None, words)
-                    known.add(identity)
-                    yield pod
+            yield page
             following = page.metadata.following
             if not following:
                 return
