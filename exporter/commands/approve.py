@@ -60,8 +60,9 @@ def run(settings: Config, event_ids: Sequence[str], clock: Clock, *, yes: bool, 
             document, still_wanted = _wanted(imds, event_ids)
             if still_wanted != wanted:
                 raise ExporterError("something changed meanwhile; nothing was approved; look again")
-        imds.approve([event.event_id for event in wanted])
-        click.echo(f"Approved: {', '.join(printable(event.event_id) for event in wanted)}")
+        for event in wanted:
+            imds.approve(event.event_id)
+            click.echo(f"Approved: {printable(event.event_id)}")
         return 0 if wait is None else _wait(imds, Followed(document, wanted, clock.now()), wait, clock)
     finally:
         client.close()
@@ -81,8 +82,8 @@ class _Imds:
         """Return the newest document; retry after the failures ``passing``, raise ImdsError after others."""
         return self._ask(lambda: decode_document(self._client.fetch()), passing)
 
-    def approve(self, event_ids: Sequence[str]) -> None:
-        self._ask(lambda: self._client.approve(event_ids), _MOMENTARY)
+    def approve(self, event_id: str) -> None:
+        self._ask(lambda: self._client.approve(event_id), _MOMENTARY)
 
     def pause(self, seconds: float | None = None) -> None:
         """Wait for some seconds, by default for the poll interval; raise TimeoutError at the time limit."""

@@ -200,8 +200,8 @@ class ImdsClient:
         """
         return self._events.ask(lambda version: self._ask_events("GET", version), self._events_timeout)
 
-    def approve(self, event_ids: Sequence[str], confirm: Callable[[], None] = lambda: None) -> None:
-        """Approve events, which may then start before their NotBefore, for every VM in their ``Resources``.
+    def approve(self, event_id: str, confirm: Callable[[], None] = lambda: None) -> None:
+        """Approve an event, which may then start before its NotBefore, for every VM in its ``Resources``.
 
         ``confirm`` is called immediately before the request, after waiting for the rate limit. If it raises
         an exception, nothing is sent.
@@ -209,7 +209,7 @@ class ImdsClient:
         Raises:
             ImdsError: IMDS did not confirm it; approving again is harmless.
         """
-        body = msgspec.json.encode({"StartRequests": [{"EventId": event_id} for event_id in event_ids]})
+        body = msgspec.json.encode({"StartRequests": [{"EventId": event_id}]})
         # Approving is the same in all versions, and the newest may not be known.
         version = self.api_version if self._events.is_fixed else min(self.api_version, _SAFE_API_VERSION)
         self._ask_events("POST", version, body, confirm)

@@ -33,14 +33,13 @@ class WorkerReport(msgspec.Struct, frozen=True):
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True):
-    """A request to approve events."""
+    """A request to approve an event."""
 
-    events: tuple[tuple[Life, str], ...]  # each with the rule that approves it
+    life: Life
+    rule: str  # by which it is approved
     at: datetime  # when it began, or when IMDS accepted it
     asked: float  # its start on the monotonic clock
     problem: str = ""  # why it failed
-    rejected: bool = False  # whether IMDS answered with an error, so that one bad id may be the cause
-    refused: bool = False  # whether nothing was approved for certain
     withdrawn: bool = False  # whether nothing was sent, because it was no longer due
 
 

@@ -4,7 +4,7 @@ import itertools
 import logging
 import queue
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -420,34 +420,29 @@ class Approvals(BoundedTable[str, ApprovalRecord]):
         self._spans = spans
         self._clock = clock
 
-    def decide(self, events: Sequence[tuple[Life, str]], at: datetime) -> bool:
-        """Record that events are about to be approved, each by a rule; return whether that is on disk."""
+    def decide(self, life: Life, rule: str, at: datetime) -> bool:
+        """Record that an event is about to be approved by a rule; return whether that is on disk."""
         oldest, counted = at - HISTORY, moment(self._clock)
         with self._journal.transaction() as transaction:
             kept = {key: one for key, one in self.entries.items() if one.decided >= oldest}
             for key in self.entries.keys() - kept.keys():
                 transaction.delete(self, key)
-            added = []
-            for life, rule in events:
-                sent = kept[life.key].sent if life.key in kept else None
-                record = ApprovalRecord(life.key, life.event.event_id, rule, at, sent, counted)
-                added.append((life.key, record))
-            _, left_out = self.add_newest(transaction, added, kept)
+            sent = kept[life.key].sent if life.key in kept else None
+            record = ApprovalRecord(life.key, life.event.event_id, rule, at, sent, counted)
+            _, left_out = self.add_newest(transaction, [(life.key, record)], kept)
         return transaction.is_durable and not left_out
 
-    def record_sent(self, keys: Iterable[str], at: datetime, spans: Sequence[Span] = ()) -> None:
+    def record_sent(self, key: str, at: datetime, spans: Sequence[Span] = ()) -> None:
         with self._journal.transaction() as transaction:
             self._spans.add(transaction, spans)
-            for key in keys:
-                before = self.entries.get(key)
-                if before is not None:
-                    transaction.put(self, key, replace(before, sent=at))
+            before = self.entries.get(key)
+            if before is not None:
+                transaction.put(self, key, replace(before, sent=at))
 
-    def restore(self, before: Mapping[str, ApprovalRecord | None]) -> None:
+    def restore(self, key: str, before: ApprovalRecord | None) -> None:
         """Record that an attempt approved nothing: put back what was known before it."""
         with self._journal.transaction() as transaction:
-            for key, approval in before.items():
-                transaction.put(self, key, approval)
+            transaction.put(self, key, before)
 
     def find(self, key: str) -> ApprovalRecord | None:
         with self.lock:

@@ -100,9 +100,9 @@ class Bench:
         self.receiver = self.receivers[Signal.TRACES]
         self.commands: list[Command] = []
         self.command_result: Callable[[Command], CommandResult] = lambda _: SUCCEEDED
-        # What the client of IMDS is asked for, and when: () for a document, else the ids of an approval.
-        self.asked: list[tuple[float, tuple[str, ...]]] = []
-        self.before_answer: Callable[[Sequence[str]], None] = lambda _: None
+        # What the client of IMDS is asked for, and when: "" for a document, else the id of an approval.
+        self.asked: list[tuple[float, str]] = []
+        self.before_answer: Callable[[str], None] = lambda _: None
         self._incarnation = 0
         self.state = folder / "state"
         self._options = fields
@@ -193,9 +193,9 @@ class Bench:
         return [approval.event_id for approval in self.simulator.approvals]
 
     @property
-    def posts(self) -> list[tuple[float, tuple[str, ...]]]:
+    def posts(self) -> list[tuple[float, str]]:
         """The approvals that were sent, whether or not IMDS accepted them."""
-        return [(at, ids) for at, ids in self.asked if ids]
+        return [(at, event_id) for at, event_id in self.asked if event_id]
 
     # What users see
 
@@ -245,15 +245,13 @@ class Bench:
         fetch, approve = ImdsClient.fetch, ImdsClient.approve
 
         def fetching(client: ImdsClient) -> bytes:
-            self.asked.append((self.clock.monotonic(), ()))
+            self.asked.append((self.clock.monotonic(), ""))
             return fetch(client)
 
-        def approving(
-            client: ImdsClient, event_ids: Sequence[str], confirm: Callable[[], None] = lambda: None
-        ) -> None:
-            self.asked.append((self.clock.monotonic(), tuple(event_ids)))
-            self.before_answer(event_ids)
-            approve(client, event_ids, confirm)
+        def approving(client: ImdsClient, event_id: str, confirm: Callable[[], None] = lambda: None) -> None:
+            self.asked.append((self.clock.monotonic(), event_id))
+            self.before_answer(event_id)
+            approve(client, event_id, confirm)
 
         patch.setattr(ImdsClient, "fetch", fetching)
         patch.setattr(ImdsClient, "approve", approving)

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
@@ -176,9 +176,9 @@ def after_recording(bench: Bench, monkeypatch: pytest.MonkeyPatch, then: Then) -
     """Call ``then`` while the disk records the next approval."""
     decide = Approvals.decide
 
-    def slow(approvals: Approvals, events: Sequence[tuple[Life, str]], at: datetime) -> bool:
+    def slow(approvals: Approvals, life: Life, rule: str, at: datetime) -> bool:
         monkeypatch.setattr(Approvals, "decide", decide)
-        is_durable = decide(approvals, events, at)
+        is_durable = decide(approvals, life, rule, at)
         then(bench)
         return is_durable
 
@@ -239,7 +239,7 @@ def test_a_document_that_is_older_than_a_poll_approves_nothing(
     newest = max(number for number, (_, ids) in enumerate(bench.asked) if ids)
     at, _ = bench.asked[newest]
     assert bench.approved == [FREEZE_ID]
-    assert (at >= begun + 8, bench.asked[newest - 1]) == (True, (at, ()))
+    assert (at >= begun + 8, bench.asked[newest - 1]) == (True, (at, ""))
 
 
 def test_a_slow_disk_does_not_keep_the_exporter_from_looking(
@@ -250,7 +250,7 @@ def test_a_slow_disk_does_not_keep_the_exporter_from_looking(
     after_recording(bench, monkeypatch, lambda bench: bench.advance(8))
     before = len(bench.asked)
     bench.show(raw_event())
-    assert [ids for _, ids in bench.asked[before:]].count(()) >= 8
+    assert [ids for _, ids in bench.asked[before:]].count("") >= 8
     assert bench.approved == [FREEZE_ID]
 
 
@@ -263,12 +263,12 @@ def test_a_reload_replaces_the_client_of_a_request_that_waits(
     closed, sent = list[ImdsClient](), list[bool]()
     approve, close = ImdsClient.approve, ImdsClient.close
 
-    def approving(client: ImdsClient, ids: Sequence[str], confirm: Callable[[], None]) -> None:
+    def approving(client: ImdsClient, event_id: str, confirm: Callable[[], None]) -> None:
         def confirmed() -> None:
             confirm()
             sent.append(client in closed)
 
-        approve(client, ids, confirmed)
+        approve(client, event_id, confirmed)
 
     monkeypatch.setattr(ImdsClient, "approve", approving)
 
@@ -368,8 +368,8 @@ def test_a_reload_waits_for_an_approval_that_is_being_sent(
         reload.join(0.2)
         order.append(("sent", reload.is_alive()))
 
-    def approving(client: ImdsClient, ids: Sequence[str], confirm: Callable[[], None]) -> None:
-        approve(client, ids, lambda: confirmed(confirm))
+    def approving(client: ImdsClient, event_id: str, confirm: Callable[[], None]) -> None:
+        approve(client, event_id, lambda: confirmed(confirm))
 
     monkeypatch.setattr(ImdsClient, "approve", approving)
     bench.show(raw_event())

@@ -156,6 +156,15 @@ def test_a_moment_of_trouble_is_waited_out(
     assert "".join(azure.answered) == "GETGETPOSTPOSTGETGETGETGET"
 
 
+def test_an_error_at_the_second_event(azure: Azure, capsys: pytest.CaptureFixture[str]) -> None:
+    """What was approved before it is said, so that only the rest has to be approved again."""
+    azure.scripts = {"GET": [BEFORE], "POST": [b"", 500]}
+    with pytest.raises(ImdsError, match="status 500"):
+        azure.approve("a", "b", "c")
+    assert capsys.readouterr().out.endswith("Approved: a\n")
+    assert azure.answered[-2:] == ["POST", "POST"]
+
+
 @pytest.mark.parametrize(
     ("gets", "posts", "answered"),
     [

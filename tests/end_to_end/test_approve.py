@@ -75,7 +75,7 @@ def test_only_a_yes_approves(desk: Desk, source: str) -> None:
 
 
 def test_yes_asks_nothing(desk: Desk) -> None:
-    """--yes needs no input; several ids go in one request, each once."""
+    """--yes needs no input; each of several ids is approved once."""
     done = desk.approve(
         "--yes", "--wait", "--timeout", "1m30s", desk.first, desk.second, desk.nowhere, desk.first.lower()
     )

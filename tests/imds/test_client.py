@@ -50,13 +50,13 @@ def failure(call: Callable[[], object]) -> ImdsError:
 def test_requests() -> None:
     """Each request is as Azure requires; bodies come unchanged, facts only from a document that has some."""
     replies = iter([DOCUMENT, b"", b'{"compute": {"name": "web_3"}}', b"<html>"])
-    ids = ["C7061BAC-AFDC-4513-B24B-AA5F13A16123", 'odd "id"']
+    event_id = 'C7061BAC-AFDC-4513-B24B-AA5F13A16123, odd "id"'
     with (
         serving(lambda c, _: c.send(answer(next(replies)))) as server,
         asking(server.url + "/", api_version="2019-08-01", clock=SystemClock()) as client,
     ):
         assert client.fetch() == DOCUMENT
-        client.approve(ids)
+        client.approve(event_id)
         assert client.instance() == VirtualMachine(name="web_3")
         assert failure(client.instance).reason is PollOutcome.INVALID_DOCUMENT
     assert client.endpoint == server.url
@@ -66,7 +66,7 @@ def test_requests() -> None:
     headers = [one.headers for one in server.requests]
     assert {(one["metadata"], one["host"]) for one in headers} == {("true", f"127.0.0.1:{server.port}")}
     assert headers[1]["content-type"] == "application/json"
-    expected = {"StartRequests": [{"EventId": event_id} for event_id in ids]}
+    expected = {"StartRequests": [{"EventId": event_id}]}
     assert json.loads(server.requests[1].body) == expected
 
 
@@ -130,7 +130,7 @@ def test_refusals(status: int) -> None:
         location = f"Location: {other.url}/metadata/scheduledevents\r\n" if 300 <= status < 400 else ""
         reply = answer(b"" if status == 204 else b"why", f"{status} Any", location)
         with serving(reply) as server, asking(server) as client:
-            calls = (client.fetch, lambda: client.approve(["a"]), client.instance)
+            calls = (client.fetch, lambda: client.approve("a"), client.instance)
             errors = [failure(call) for call in calls]
     expected = PollOutcome.THROTTLED if status == 429 else PollOutcome.HTTP_ERROR
     assert [(error.reason, error.status) for error in errors] == [(expected, status)] * 3
@@ -226,7 +226,7 @@ def test_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
         client = ImdsClient(server.url, clock=HandClock())
         assert client.fetch() == DOCUMENT
-        client.approve(["a"])
+        client.approve("a")
         client.close()
     assert proxy.connections == 0
     assert not any({"authorization", "cookie"} & request.headers.keys() for request in server.requests)
@@ -248,7 +248,7 @@ def test_slow_fetch_does_not_hold_up_an_approval() -> None:
         thread = threading.Thread(target=lambda: bodies.append(client.fetch()))
         thread.start()
         assert fetching.wait(30)
-        client.approve(["a"])
+        client.approve("a")
         approved.set()
         thread.join()
     assert bodies == [DOCUMENT]
@@ -286,7 +286,7 @@ def test_a_version_that_imds_does_not_know(status: str, caplog: pytest.LogCaptur
         client.fetch()
         clock.pass_seconds(90_000)
         client.fetch()
-        client.approve(["a"])
+        client.approve("a")
         client.close()
         # A single 400 has been seen for a version that IMDS does know.
         assert versions_asked(server) == [*["2024-07-09"] * 2, *["2020-07-01"] * 3]

@@ -43,7 +43,7 @@ def silent(connection: Connection, _: Request) -> None:
 
 def ask(server: HttpServer | str, timeout: float = 5.0, method: str = "GET") -> ImdsError:
     with asking(server, timeout=timeout, first_timeout=timeout) as client:
-        return failure(client.fetch if method == "GET" else lambda: client.approve(["a"]))
+        return failure(client.fetch if method == "GET" else lambda: client.approve("a"))
 
 
 TIMEOUT, HTTP_ERROR = PollOutcome.TIMEOUT, PollOutcome.HTTP_ERROR
@@ -229,7 +229,7 @@ FRAGMENTS = st.sampled_from(
 def test_any_answer(pieces: list[bytes]) -> None:
     """Whatever bytes come back, each method returns a value or raises ImdsError."""
     with serving(then_hang_up(b"".join(pieces))) as server, asking(server) as client:
-        calls: list[Callable[[], object]] = [client.fetch, client.instance, lambda: client.approve(["a"])]
+        calls: list[Callable[[], object]] = [client.fetch, client.instance, lambda: client.approve("a")]
         for call in calls:
             with contextlib.suppress(ImdsError):
                 call()

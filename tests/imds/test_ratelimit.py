@@ -104,7 +104,7 @@ def test_every_request_counts() -> None:
     with serving(lambda c, _: c.send(replies[len(server.requests) % 3])) as server:
         client = ImdsClient(server.url, clock=clock)
         for _ in range(4):
-            for call in (client.fetch, client.instance, lambda: client.approve(["a"])):
+            for call in (client.fetch, client.instance, lambda: client.approve("a")):
                 with contextlib.suppress(ImdsError):
                     call()
         client.close()

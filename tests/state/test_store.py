@@ -110,7 +110,7 @@ def test_what_is_known_of_approvals_is_bounded(fixture: StateFixture) -> None:
     store, rest = fixture.open(), "\N{GRINNING FACE}" * 253
     for hundred in range(10):
         lives = [life_of(f"{hundred}{number:0>2}{rest}") for number in range(100)]
-        assert store.approvals.decide([(life, "rule") for life in lives], START)
+        assert all(store.approvals.decide(life, "rule", START) for life in lives)
     known = [one.life_key[:3] for one in store.approvals.known()]
     assert known == [str(number) for number in range(1000 - len(known), 1000)]
     assert len(known) >= 100

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from exporter.clock import seconds_since
 from exporter.config import Config, Mode
-from exporter.errors import ImdsError, PollOutcome, cause
+from exporter.errors import ImdsError, cause
 from exporter.imds.client import WINDOW_SECONDS, ImdsClient
 from exporter.metrics import ApprovalOutcome
 from exporter.model.events import lower, trace_id
@@ -36,8 +36,6 @@ log = logging.getLogger(__name__)
 
 _COUNTED = {ApprovalState.DRY_RUN: ApprovalOutcome.DRY_RUN, ApprovalState.LIMITED: ApprovalOutcome.LIMITED}
 _RETRY_SECONDS = 20.0
-# Their records fit into the state, however long the ids are.
-_MOST_TOGETHER = 100
 
 _Due = tuple[Life, str]
 
@@ -84,8 +82,6 @@ class Approver:
         self._posting = threading.Lock()
         # Replaced whole, because other threads read it.
         self._decisions: Mapping[str, Decision] = {}
-        # Events to send one by one, since Azure rejected a request with several.
-        self._alone: set[str] = set()
         # From a request until its result is known there is no other.
         self._sending = False
         self._request: tuple[ApprovalRequest, ImdsClient] | None = None
@@ -117,7 +113,7 @@ class Approver:
         self._due = ()
 
     def look(self, snapshot: Snapshot, *, fresh: bool = False) -> bool:
-        """Decide about all pending events; send those that are due if the document is ``fresh``.
+        """Decide about all pending events; send the first that is due if the document is ``fresh``.
 
         Return whether some are due, but the document was not fetched just now.
         """
@@ -127,7 +123,6 @@ class Approver:
             self._lives = snapshot.current
             keys = {life.key for life in self._lives}
             self._trials = {key: trial for key, trial in self._trials.items() if key in keys}
-            self._alone &= keys
         if self._lives and settings.approval.mode is not Mode.OFF and snapshot.ready:
             due = self._decide_all(settings, snapshot.instance)
         else:
@@ -136,7 +131,7 @@ class Approver:
         if not due or self._sending:
             return False
         if fresh:
-            self._send(due)
+            self._send(due[0])
         return not fresh
 
     @property
@@ -170,16 +165,10 @@ class Approver:
         self.outdate()
         if attempt.withdrawn:
             return []
-        lives = [life for life, _ in attempt.events]
         if not attempt.problem:
-            return [WorkerReport(life.key, Transition.APPROVED, attempt.at) for life in lives]
-        if attempt.rejected and len(lives) > 1:
-            self._alone.update(life.key for life in lives)
-            if attempt.refused:
-                return []
+            return [WorkerReport(attempt.life.key, Transition.APPROVED, attempt.at)]
         seconds = self._clock.monotonic() - attempt.asked
-        for life, rule in attempt.events:
-            self._failed(life, rule, attempt.problem, seconds)
+        self._failed(attempt.life, attempt.rule, attempt.problem, seconds)
         return []
 
     def _decide_all(self, settings: Config, instance: str | None) -> list[_Due]:
@@ -271,11 +260,9 @@ class Approver:
         if before is None or before.problem != problem:
             log.warning("approval failed; trying again", extra=_log_facts(life, trial.decision(rule)))
 
-    def _send(self, due: Sequence[_Due]) -> None:
-        together = [one for one in due if one[0].key not in self._alone]
-        events = tuple(together[:_MOST_TOGETHER] or due[:1])
+    def _send(self, due: _Due) -> None:
         self._sending = True
-        attempt = ApprovalRequest(events, self._clock.now(), self._clock.monotonic())
+        attempt = ApprovalRequest(*due, self._clock.now(), self._clock.monotonic())
         self._request = attempt, self._azure
         self._loop.start()
         self._loop.wake()
@@ -295,36 +282,28 @@ class Approver:
 
     def _sent(self, attempt: ApprovalRequest, azure: ImdsClient) -> ApprovalRequest:
         """Record an attempt on disk and carry it out; return it with its result."""
-        begun = self._clock.now()
-        keys = [life.key for life, _ in attempt.events]
-        before = {key: self._approvals.find(key) for key in keys}
-        if not self._approvals.decide(attempt.events, begun):
-            self._approvals.restore(before)
-            problem = "the state cannot be written, so nothing would remember it"
-            return replace(attempt, problem=problem, refused=True)
+        life, rule, begun = attempt.life, attempt.rule, self._clock.now()
+        before = self._approvals.find(life.key)
+        if not self._approvals.decide(life, rule, begun):
+            self._approvals.restore(life.key, before)
+            return replace(attempt, problem="the state cannot be written, so nothing would remember it")
         try:
             with contextlib.ExitStack() as posting:
-                event_ids = [life.event.event_id for life, _ in attempt.events]
-                azure.approve(event_ids, lambda: self._confirm(attempt, azure, posting))
+                azure.approve(life.event.event_id, lambda: self._confirm(attempt, azure, posting))
         except _WithdrawnError:
-            self._approvals.restore(before)
-            for life, rule in attempt.events:
-                facts = _log_facts(life, Decision(ApprovalState.DUE, rule, "it is not due any more"))
-                log.info("approval not sent", extra=facts)
+            self._approvals.restore(life.key, before)
+            facts = _log_facts(life, Decision(ApprovalState.DUE, rule, "it is not due any more"))
+            log.info("approval not sent", extra=facts)
             return replace(attempt, withdrawn=True)
         except ImdsError as error:
-            refused = 400 <= error.status < 500
-            if refused:
-                self._approvals.restore(before)
-            rejected = error.reason is PollOutcome.HTTP_ERROR
-            return replace(attempt, problem=str(error), rejected=rejected, refused=refused)
+            # Azure has refused it: nothing was approved for certain.
+            if 400 <= error.status < 500:
+                self._approvals.restore(life.key, before)
+            return replace(attempt, problem=str(error))
         now = self._clock.now()
-        times = (begun, now)
-        spans = [span for life, rule in attempt.events for span in self._tracer.approved(life, rule, times)]
-        self._approvals.record_sent(keys, now, spans)
-        for life, rule in attempt.events:
-            self._metrics.decided(rule, ApprovalOutcome.APPROVED)
-            log.info("approved", extra=_log_facts(life, Decision(ApprovalState.DUE, rule)))
+        self._approvals.record_sent(life.key, now, self._tracer.approved(life, rule, (begun, now)))
+        self._metrics.decided(rule, ApprovalOutcome.APPROVED)
+        log.info("approved", extra=_log_facts(life, Decision(ApprovalState.DUE, rule)))
         return replace(attempt, at=now)
 
     def _confirm(self, attempt: ApprovalRequest, azure: ImdsClient, posting: contextlib.ExitStack) -> None:
@@ -342,7 +321,7 @@ class Approver:
             self._config is not self._newest
             or azure is not self._azure
             or age > longest
-            or any(due.get(life.key) != (life.event, rule) for life, rule in attempt.events)
+            or due.get(attempt.life.key) != (attempt.life.event, attempt.rule)
         ):
             raise _WithdrawnError
 

@@ -1,5 +1,5 @@
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from exporter.errors import ImdsError, PollOutcome
@@ -17,8 +17,8 @@ def approving(rule: dict[str, Any] | None = None, **sections: Any) -> str:
     return json.dumps({"approval": approval, **sections})
 
 
-def failing(error: ImdsError) -> Callable[[Sequence[str]], NoReturn]:
-    def fail(_: Sequence[str]) -> NoReturn:
+def failing(error: ImdsError) -> Callable[[str], NoReturn]:
+    def fail(_: str) -> NoReturn:
         raise error
 
     return fail

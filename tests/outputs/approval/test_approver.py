@@ -21,9 +21,9 @@ def test_an_event_is_approved_once(build: Build, caplog: pytest.LogCaptureFixtur
     caplog.set_level(logging.INFO)
     bench = build(approving())
     bench.show(raw_event(), wait=5)
-    (at, ids) = bench.posts[0]
-    assert (ids, bench.approved) == ((FREEZE_ID,), [FREEZE_ID])
-    assert bench.asked[bench.asked.index((at, ids)) - 1] == (at, ())
+    (at, event_id) = bench.posts[0]
+    assert (event_id, bench.approved) == (FREEZE_ID, [FREEZE_ID])
+    assert bench.asked[bench.asked.index((at, event_id)) - 1] == (at, "")
     assert transitions(bench) == ["scheduled", "approved"]
     assert [vars(record)["rule"] for record in caplog.records if record.getMessage() == "approved"] == ["all"]
     bench.reload(approving(approval={"mode": "off"}))
@@ -62,9 +62,9 @@ def test_a_delay_ends_with_a_fresh_document(build: Build, interval: str) -> None
     bench.simulator.set_document({"DocumentIncarnation": 2, "Events": [raw_event(EventId=FREEZE_ID.lower())]})
     assert (state(bench)[0], bench.posts) == ("waiting", [])
     bench.advance(4)
-    ((at, ids),) = bench.posts
-    assert ids == (FREEZE_ID.lower(),)
-    assert bench.asked[bench.asked.index((at, ids)) - 1] == (at, ())
+    ((at, event_id),) = bench.posts
+    assert event_id == FREEZE_ID.lower()
+    assert bench.asked[bench.asked.index((at, event_id)) - 1] == (at, "")
 
 
 def test_required_hooks(build: Build) -> None:

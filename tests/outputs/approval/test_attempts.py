@@ -2,7 +2,7 @@
 
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -44,7 +44,7 @@ def test_errors_are_tried_again(build: Build, caplog: pytest.LogCaptureFixture) 
     bench.show(raw_event(**OPEN), wait=80)
     assert tries(bench) == pytest.approx([0, 1, 3, 7, 15, 31, 51, 71], abs=0.01)
     posts = [number for number, (_, ids) in enumerate(bench.asked) if ids]
-    assert all(bench.asked[number - 1][1] == () for number in posts)
+    assert all(bench.asked[number - 1][1] == "" for number in posts)
     assert state(bench) == ("failed", "POST: status 400")
     assert caplog.text.count("approval failed; trying again") == 1
     bench.before_answer = lambda _: None
@@ -72,7 +72,7 @@ def test_tries_are_at_most_20_s_apart(build: Build, takes: float, interval: str)
     """From one try to the next, however long IMDS keeps a try waiting, unless that alone is longer."""
     bench = build(approving())
 
-    def wait(_: Sequence[str]) -> None:
+    def wait(_: str) -> None:
         bench.clock.pass_seconds(takes)
         raise SILENT
 
@@ -131,8 +131,8 @@ def test_what_uses_up_the_limit(build: Build, error: Exception, second: str, *, 
     """A request that was refused for good has approved nothing; one without an answer may have."""
     bench = build(approving(approval=ONE_AN_HOUR))
 
-    def answer(ids: Sequence[str]) -> None:
-        if FREEZE_ID in ids:
+    def answer(event_id: str) -> None:
+        if event_id == FREEZE_ID:
             raise error
 
     bench.before_answer = answer
@@ -143,52 +143,45 @@ def test_what_uses_up_the_limit(build: Build, error: Exception, second: str, *, 
     assert states(bench)["b"] == second
 
 
-def test_one_document_and_one_request(build: Build) -> None:
-    """What is due at the same time goes together, the oldest first, and once; the limit counts each."""
+def test_each_event_has_a_request_of_its_own(build: Build) -> None:
+    """What is due at the same time goes one by one, each after a fetch; the limit counts each."""
     bench = build(approving(approval={"max_per_hour": 2}))
-    bench.show(*THREE, wait=10)
-    assert [ids for _, ids in bench.posts] == [("a", "b")]
+    bench.show(*THREE)
+    asked = [event_id for _, event_id in bench.asked]
+    assert asked[asked.index("a") :][:3] == ["a", "", "b"]
+    bench.advance(10)
+    assert [event_id for _, event_id in bench.posts] == ["a", "b"]
     assert states(bench) == {"a": "approved", "b": "approved", "c": "limited"}
 
 
-def test_an_id_that_is_refused_holds_back_no_other(build: Build) -> None:
-    """Where Azure refuses a request, each id is decided anew and sent by itself; only the bad one failed."""
+@pytest.mark.parametrize("status", [399, 499, 500])
+def test_an_id_that_is_refused_holds_back_no_other(build: Build, status: int) -> None:
+    """Only the bad one failed; it is tried again later."""
     bench = build(approving())
 
-    def answer(ids: Sequence[str]) -> None:
-        if "b" in ids:
-            raise ImdsError(PollOutcome.HTTP_ERROR, "POST: status 499", 499)
+    def answer(event_id: str) -> None:
+        if event_id == "b":
+            raise ImdsError(PollOutcome.HTTP_ERROR, "POST: status", status)
 
     bench.before_answer = answer
     bench.show(*THREE)
-    asked = [ids for _, ids in bench.asked]
-    assert asked[asked.index(IDS) :][:7] == [IDS, (), ("a",), (), ("b",), (), ("c",)]
+    assert [event_id for _, event_id in bench.posts][:3] == ["a", "b", "c"]
     assert states(bench) == {"a": "approved", "b": "failed", "c": "approved"}
-    assert counted(bench, "failed") == asked.count(("b",))
-
-
-@pytest.mark.parametrize("status", [399, 500])
-def test_an_error_of_imds_is_a_failure_of_each(build: Build, status: int) -> None:
-    """A request that Azure has not refused failed for all that it named; the next ones have one id each."""
-    bench = build(approving())
-    bench.before_answer = failing(ImdsError(PollOutcome.HTTP_ERROR, "POST", status))
-    bench.show(*THREE[:2])
-    assert counted(bench, "failed") == 2
+    assert counted(bench, "failed") == len(bench.posts) - 2
     bench.before_answer = lambda _: None
     bench.advance(5)
-    assert [ids for _, ids in bench.posts] == [IDS[:2], ("a",), ("b",)]
-    assert (counted(bench, "failed"), counted(bench, "approved")) == (2, 2)
+    assert (states(bench)["b"], counted(bench, "approved")) == ("approved", 3)
 
 
-def test_silence_is_waited_for_once(build: Build) -> None:
-    """An IMDS that does not answer costs one timeout for all, not one for each."""
+def test_silence_is_a_failure_of_each(build: Build) -> None:
+    """Whether Azure took it is not known, which is shown once the event has started."""
     bench = build(approving())
     bench.before_answer = failing(SILENT)
     bench.show(*THREE)
-    assert [ids for _, ids in bench.posts] == [IDS]
+    assert [event_id for _, event_id in bench.posts][:3] == ["a", "b", "c"]
     assert states(bench) == dict.fromkeys(IDS, "failed")
     assert state(bench)[1] == "no answer"
-    assert counted(bench, "failed") == 3
+    assert counted(bench, "failed") == len(bench.posts)
     bench.show(*(one | {"EventStatus": "Started"} for one in THREE))
     assert state(bench) == ("failed", "sent, but whether Azure took it is not known")
     bench.show()
@@ -215,9 +208,9 @@ def test_it_is_known_before_it_is_sent(build: Build) -> None:
     bench = build(approving())
     found = []
 
-    def look(_: Sequence[str]) -> None:
+    def look(_: str) -> None:
         (record,) = on_disk(bench.state, "approval").values()
-        found.append((record["key"], record["sent"]))
+        found.append((record["life_key"], record["sent"]))
 
     bench.before_answer = look
     bench.show(raw_event())
