@@ -1,7 +1,7 @@
 """The exceptions that this program raises on purpose, and the words of messages.
 
-A message about a configuration names the place, what is wrong and the remedy. It repeats no value, which may
-be a secret in the wrong place; only a target that does not exist and an unknown event type are named.
+A message about a configuration names the place, what is wrong and the remedy. It repeats the value unless the
+key can hold a secret.
 
 Exceptions of libraries are translated into these at the boundary, ``from`` the original. A subclass exists
 only if some caller catches it.

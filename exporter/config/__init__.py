@@ -13,7 +13,7 @@ import msgspec
 
 from exporter.config.kubernetes import Kubernetes
 from exporter.config.match import Match, Name, Text, Zone, parse_text
-from exporter.errors import ConfigurationError, is_encodable
+from exporter.errors import ConfigurationError, did_you_mean, is_encodable
 from exporter.model.events import LONGEST_NAME
 from exporter.timefmt import Duration, parse_duration, parsed
 
@@ -115,18 +115,41 @@ def parse_api_version(value: object) -> str:
     return text
 
 
+class Mode(StrEnum):
+    OFF = "off"
+    DRY_RUN = "dry_run"
+    ON = "on"
+
+
+# In YAML 1.1 on and off are booleans; in quotes, as tools write them, they are text.
+_BOOLEANS = {"true": "on", "false": "off"}
+
+
+def parse_mode(value: object) -> Mode:
+    word = _BOOLEANS.get(str(value).lower(), str(value))
+    try:
+        return Mode(word)
+    except ValueError:
+        raise ValueError(f"is not supported; {did_you_mean(word, list(Mode))}") from None
+
+
+def parse_switch(value: object) -> Literal["auto"] | bool:
+    word = _BOOLEANS.get(str(value).lower(), str(value))
+    if word == AUTO:
+        return "auto"
+    if word not in ("on", "off"):
+        raise ValueError(f"is not supported; {did_you_mean(word, ('on', 'off', AUTO))}")
+    return word == "on"
+
+
 Endpoint = Annotated[str, parsed(parse_endpoint)]
 InstanceName = Annotated[str, parsed(parse_instance_name)]
 ExternalUrl = Annotated[str, parsed(parse_external_url)]
 PollInterval = Annotated[float, parsed(parse_poll_interval)]
 Positive = Annotated[float, parsed(parse_positive)]
 ApiVersion = Annotated[str, parsed(parse_api_version)]
-
-
-class Mode(StrEnum):
-    OFF = "off"
-    DRY_RUN = "dry_run"
-    ON = "on"
+ApprovalMode = Annotated[Mode, parsed(parse_mode)]
+Switch = Annotated[Literal["auto"] | bool, parsed(parse_switch)]
 
 
 class Imds(msgspec.Struct, frozen=True):
@@ -220,7 +243,7 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class Approval(msgspec.Struct, frozen=True):
-    mode: Mode = Mode.OFF
+    mode: ApprovalMode = Mode.OFF
     leader: Literal["first", "any"] = "first"  # which of the affected VMs approves
     failover_after: Duration = 60  # each further VM waits for so much longer
     max_per_hour: int = 10
@@ -235,14 +258,14 @@ class Hook(msgspec.Struct, frozen=True):
 
 
 class Tracing(msgspec.Struct, frozen=True):
-    enabled: Literal["auto"] | bool = "auto"
+    enabled: Switch = "auto"
 
 
 class Otlp(msgspec.Struct, frozen=True):
     """Which signals beside traces leave by OTLP."""
 
-    metrics: Literal["auto"] | bool = "auto"
-    logs: Literal["auto"] | bool = "auto"
+    metrics: Switch = "auto"
+    logs: Switch = "auto"
 
 
 class Alertmanager(msgspec.Struct, frozen=True):

@@ -56,7 +56,7 @@ def unknown_types(config: Config) -> Iterator[Mistake]:
         for index, word in enumerate(match.event_types or ()):
             if word not in _KNOWN_TYPES:
                 known = did_you_mean(word, _KNOWN_TYPES, f"known are {', '.join(_KNOWN_TYPES)}")
-                yield (*place, "event_types", index), f"{word} is not a known event type; {known}"
+                yield (*place, "event_types", index), f"{word!r} is not a known event type; {known}"
 
 
 def _unexpanded(value: object, place: Keys) -> Iterator[Keys]:
@@ -82,7 +82,7 @@ def _tags(config: Config) -> Iterator[Mistake]:
         first = labels.setdefault(tag_label(tag), index)
         if config.metrics.tags[first] != tag:
             here: Keys = ("metrics", "tags")
-            yield (*here, index), f"becomes the same label as {dotted((*here, first))}; keep one"
+            yield (*here, index), f"{tag!r} becomes the same label as {dotted((*here, first))}; keep one"
 
 
 def _notifications(config: Config, file: YamlFile) -> Iterator[Mistake]:
@@ -109,7 +109,7 @@ def _known(place: Keys, targets: Sequence[str], known: Sequence[str]) -> Iterato
     for index, name in enumerate(targets):
         if name not in known:
             remedy = did_you_mean(name, known, "correct it, or add it to notifications.targets")
-            yield (*place, index), f"{name} is not a target; {remedy}"
+            yield (*place, index), f"{name!r} is not a target; {remedy}"
 
 
 def _target(place: Keys, target: Target, *, defines_tags: bool) -> Iterator[Mistake]:
@@ -160,7 +160,7 @@ def _required_hooks(config: Config) -> Iterator[Mistake]:
         for number, name in enumerate(rule.require_hooks):
             if name not in known:
                 remedy = did_you_mean(name, known, "correct it, or add it to hooks")
-                fault = _NO_DRAIN if name == DRAIN else f"is not the name of a hook; {remedy}"
+                fault = _NO_DRAIN if name == DRAIN else f"{name!r} is not the name of a hook; {remedy}"
                 yield ("approval", "rules", index, "require_hooks", number), fault
 
 
@@ -192,8 +192,7 @@ def _alertmanager(config: Config) -> Iterator[Mistake]:
         yield (*here, "match", "target"), fault
     for name, value in settings.labels.items():
         if not re.fullmatch("[a-zA-Z_][a-zA-Z0-9_]*", name):
-            fault = "has a name that is not a valid label; use letters, digits and _"
-            yield (*here, "labels"), fault
+            yield (*here, "labels", name), "is not a valid name of a label; use letters, digits and _"
         elif name in _OWN_LABELS:
             yield (*here, "labels", name), "is set by the exporter; choose another name"
         elif not value:
@@ -203,7 +202,7 @@ def _alertmanager(config: Config) -> Iterator[Mistake]:
 def _unique(place: Keys, names: Sequence[str]) -> Iterator[Mistake]:
     for index, name in enumerate(names):
         if (first := names.index(name)) < index:
-            fault = f"is the name of {dotted((*place, first))}, too; names must be unique"
+            fault = f"{name!r} is the name of {dotted((*place, first))}, too; names must be unique"
             yield (*place, index, "name"), fault
 
 

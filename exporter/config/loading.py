@@ -6,7 +6,7 @@ are found before anything starts; each is a `ConfigurationError` with file, line
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from types import NoneType, UnionType
@@ -15,11 +15,11 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args
 import msgspec
 
 from exporter import files as secret_files
-from exporter.config import Config, Mode, Overrides, addresses, yamlfile
+from exporter.config import Config, Overrides, addresses, yamlfile
 from exporter.config.addresses import Address
 from exporter.config.checks import findings, unknown_types
-from exporter.config.yamlfile import Keys, YamlFile
-from exporter.errors import ConfigurationError, Mistakes, did_you_mean, near
+from exporter.config.yamlfile import Keys, YamlFile, repeated
+from exporter.errors import ConfigurationError, Mistakes, did_you_mean
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
@@ -105,10 +105,6 @@ def _replace(section: S, **given: object) -> S:
 
 
 def _checked(file: YamlFile, mistakes: Mistakes) -> Config:
-    approval = file.data.get("approval") if isinstance(file.data, dict) else None
-    if isinstance(approval, dict) and isinstance(approval.get("mode"), bool):
-        # In YAML 1.1 off and on are booleans.
-        approval["mode"] = (Mode.ON if approval["mode"] else Mode.OFF).value
     config = convert_sound(file, Config, mistakes)
     for keys, fault in findings(config, file):
         mistakes.problems += file.error(keys, fault).problems
@@ -132,7 +128,6 @@ def convert_sound(file: YamlFile, kind: type[T], mistakes: Mistakes) -> T:
     Raises:
         ConfigurationError: no part is valid, or there are too many mistakes.
     """
-    file.known.update(_keys(kind))
     converter = _Converter(file, mistakes)
     for keys, line, first in file.repeated:
         converter.add(keys, f"is set twice, first on line {first}; keep one", line)
@@ -145,8 +140,6 @@ def convert_sound(file: YamlFile, kind: type[T], mistakes: Mistakes) -> T:
 _FAULTY = object()
 # More would not be read.
 _MOST_MISTAKES = 100
-# An unknown key is shown only if it is so similar to a known one, and otherwise may be a value.
-_TYPO = 0.8
 
 
 class _Converter:
@@ -175,9 +168,9 @@ class _Converter:
                 return _FAULTY if _FAULTY in items else sequence(items)
             return msgspec.convert(data, kind)
         except msgspec.ValidationError as error:
-            self.add(keys, _explained(str(error), data, kind))
+            self.add(keys, _explained(str(error), kind, data, repeated(data, keys)))
         except ValueError as error:
-            self.add(keys, str(error))
+            self.add(keys, f"{repeated(data, keys)} {error}".lstrip())
         return _FAULTY
 
     def _struct(self, data: dict[str, Any], kind: Any, keys: Keys) -> Any:
@@ -186,8 +179,6 @@ class _Converter:
         for key, value in data.items():
             field, place = fields.get(key), (*keys, key)
             if field is None:
-                if near(key, fields, _TYPO) and re.fullmatch(r"\w+", key):
-                    self._file.known.add(key)
                 self.add(place, f"unknown key; {did_you_mean(key, fields)}")
             # Where templates of a target have no keys, those of the section around are used.
             elif value is not None and not (value == {} and field.default is None and _is_struct(field.type)):
@@ -207,16 +198,6 @@ class _Converter:
         self._mistakes.problems += self._file.error(keys, message, line).problems
         if len(self._mistakes.problems) >= _MOST_MISTAKES:
             self._mistakes.check()
-
-
-def _keys(kind: Any) -> Iterator[str]:
-    """Yield the keys of a type and of the types in it."""
-    kind, _ = _plain(kind)
-    for field in msgspec.structs.fields(kind) if _is_struct(kind) else ():
-        yield field.encode_name
-        yield from _keys(field.type)
-    for part in get_args(kind):
-        yield from _keys(part)
 
 
 def _is_struct(kind: Any) -> bool:
@@ -239,27 +220,21 @@ def _plain(kind: Any) -> tuple[Any, Callable[[object], object] | None]:
     return plain, meta.extra["parse"]
 
 
-def _explained(message: str, data: object, kind: Any) -> str:
-    """Return what msgspec says about a value in the words of this program."""
+def _explained(message: str, kind: Any, data: object, shown: str) -> str:
+    """Return what msgspec says about a value in the words of this program; ``shown`` is what is repeated."""
     if message.startswith("Invalid enum value"):
-        choices = _choices(kind)
-        if data in choices:
-            return "is in quotes; remove them"
-        return f"is not supported; {did_you_mean(str(data), choices)}"
+        return f"{shown} is not supported; {did_you_mean(str(data), _choices(kind))}".lstrip()
     if unfit := re.fullmatch(r"Expected `(.+?)`, got `(.+?)`", message):
         wanted, got = unfit[1].split(" | "), unfit[2]
         # No, off and 7 are valid names, but not strings in YAML.
         remedy = "; put it in quotes" if wanted == ["str"] and got in ("bool", "int", "float") else ""
-        shown = " or ".join(_JSON_TYPES.get(word, word) for word in wanted)
-        return f"must be {shown}, but is {_JSON_TYPES.get(got, got)}{remedy}"
+        types = " or ".join(_JSON_TYPES.get(word, word) for word in wanted)
+        value = f" ({shown})" if shown else ""
+        return f"must be {types}, but is {_JSON_TYPES.get(got, got)}{value}{remedy}"
     return message
 
 
 def _choices(kind: Any) -> list[str]:
-    if _is_union(kind):
-        return [choice for part in get_args(kind) for choice in _choices(part)]
     if get_origin(kind) is Literal:
         return sorted(map(str, get_args(kind)))
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return [str(member.value) for member in kind]
-    return ["true", "false"] if kind is bool else []
+    return [str(member.value) for member in kind] if issubclass(kind, Enum) else []

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from exporter import files
-from exporter.errors import ConfigurationError
+from exporter.errors import ConfigurationError, one_line
 
 Keys = tuple[str | int, ...]
 
@@ -35,6 +35,10 @@ _REMEDIES = {
     "but found another document": "has a second document; keep one",
     "mapping values are not allowed": "has a colon in its value, or is indented too far; use quotes",
 }
+# Values at these keys, and in them, may be secrets.
+_SECRET_KEYS = frozenset({"url", "urls", "webhook", "headers", "basic_auth_users", "key"})
+# What an error repeats of a key. Where the space after a colon is missing, a key contains its value.
+_KEY = re.compile(r"[\w./-]{1,100}")
 # Not a single character, escaped or not.
 _QUOTED = re.compile(r"(?<= )(['\"])(?!\\?.\1).+\1")
 
@@ -43,8 +47,7 @@ class YamlFile:
     """A parsed file: plain data, the line of every key, and the places of faulty values.
 
     Without a path, the data are empty, and errors name the key alone. ``repeated`` are the keys that are set
-    again, each with its line and the one before. ``known`` are the keys that errors may show: those of the
-    format. All others are a user's, and may be secrets.
+    again, each with its line and the one before.
     """
 
     def __init__(self, path: Path = Path()) -> None:
@@ -52,7 +55,6 @@ class YamlFile:
         self.data: Any = {}
         self.repeated: list[tuple[Keys, int, int]] = []
         self.faulty: set[Keys] = set()
-        self.known: set[str] = set()
         self._lines: dict[Keys, int] = {}
         self._values = self._characters = 0
 
@@ -61,7 +63,7 @@ class YamlFile:
         known = keys
         while known and known not in self._lines:
             known = known[:-1]
-        name = dotted(tuple(key if isinstance(key, int) or key in self.known else "*" for key in keys))
+        name = dotted(tuple(map(_shown, keys)))
         text = f"{f'{name}: ' if name else ''}{message}"
         # The error is shown on a terminal, which must not be controlled by the file.
         text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
@@ -135,6 +137,18 @@ class YamlFile:
 def dotted(keys: Keys) -> str:
     """Return a place as text, ``targets[0].url``."""
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).removeprefix(".")
+
+
+def _shown(key: str | int) -> str | int:
+    return key if isinstance(key, int) or _KEY.fullmatch(key) else "*"
+
+
+def repeated(value: object, keys: Keys) -> str:
+    """Return text or a number as an error repeats it; "" for other values, and for what may be a secret."""
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        return ""
+    is_secret = not _SECRET_KEYS.isdisjoint(keys) or "://" in str(value)
+    return "" if is_secret else one_line(repr(value))
 
 
 def read(path: Path) -> YamlFile:

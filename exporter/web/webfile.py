@@ -83,7 +83,6 @@ def load(path: Path) -> WebSettings:
         ConfigurationError: the file is invalid; with file, line, key and remedy, and no secret.
     """
     file, mistakes = yamlfile.read(path), Mistakes()
-    file.known.update(_HEADERS)
     content = loading.convert_sound(file, _WebFile, mistakes)
     with mistakes:
         tls, tls_files = _tls(file, content.tls_server_config)

@@ -19,11 +19,27 @@ def read(folder: Path, text: str, **overrides: Any) -> Config:
 
 @pytest.mark.parametrize(
     ("word", "mode"),
-    [("off", Mode.OFF), ("on", Mode.ON), ("false", Mode.OFF), ('"on"', Mode.ON), ("dry_run", Mode.DRY_RUN)],
+    [
+        ("off", Mode.OFF),
+        ("on", Mode.ON),
+        ("false", Mode.OFF),
+        *(('"off"', Mode.OFF), ('"on"', Mode.ON), ('"true"', Mode.ON)),
+        ("dry_run", Mode.DRY_RUN),
+    ],
 )
 def test_modes(tmp_path: Path, word: str, mode: Mode) -> None:
     """Off and on are read, though YAML takes them for booleans."""
     assert read(tmp_path, f"approval: {{mode: {word}}}").approval.mode is mode
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [("auto", "auto"), ("on", True), ("no", False), ('"off"', False), ('"on"', True), ('"false"', False)],
+)
+def test_switches(tmp_path: Path, word: str, value: object) -> None:
+    """On and off are the same with and without quotes, which tools such as Helm and Ansible add."""
+    found = read(tmp_path, f"tracing: {{enabled: {word}}}\notlp: {{metrics: {word}, logs: {word}}}")
+    assert (found.tracing.enabled, found.otlp.metrics, found.otlp.logs) == (value, value, value)
 
 
 @pytest.mark.parametrize(
@@ -124,5 +140,5 @@ def test_an_unknown_event_type_is_taken_and_warned_of(
     assert loaded.config.in_service.match.event_types == ("Freeze", word)
     (record,) = caplog.records
     assert record.__dict__["problem"] == (
-        f"{file}:3: in_service.match.event_types[1]: {word} is not a known event type; {hint}"
+        f"{file}:3: in_service.match.event_types[1]: {word!r} is not a known event type; {hint}"
     )

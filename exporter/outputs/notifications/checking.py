@@ -48,8 +48,7 @@ def check(loaded: Loaded, plan: Plan, sender: SenderProcess) -> Mistakes:
         if address.apprise_config is not None:
             plan.services[address.target] = found.services
     _check_templates(loaded, sender, mistakes)
-    if not mistakes.problems:
-        _warn(loaded, results)
+    _warn(loaded, results)
     return mistakes
 
 

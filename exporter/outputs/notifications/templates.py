@@ -174,22 +174,22 @@ def check(key: str, templates: Templates) -> Checked:
     try:
         _compiled(getattr(templates, key), _style(key, templates))
     except TemplateError as error:
-        return Checked(_without_code(str(error), getattr(templates, key)))
+        return Checked(_without_urls(str(error)))
     gap = ""
     for case, message in variants():
         try:
             render(key, templates, message, message.at, _SAMPLE_URL)
         except TemplateError as error:
-            problem = _without_code(f"{error}; tried with {case}", getattr(templates, key))
+            problem = _without_urls(f"{error}; tried with {case}")
             if not _GAP.search(str(error)):
                 return Checked(problem)
             gap = gap or problem
     return Checked(gap=gap)
 
 
-def _without_code(message: str, template: str) -> str:
-    """Return an error of Jinja2 without the words of the template that it quotes."""
-    return re.sub("'([^']*)'", lambda found: "..." if found[1] in template else found[0], message)
+def _without_urls(message: str) -> str:
+    """Return an error of Jinja2, which quotes words of the template, without URLs."""
+    return re.sub("'[^']*://[^']*'", "...", message)
 
 
 def _style(key: str, templates: Templates) -> Style:
@@ -208,12 +208,12 @@ def _unknown(tree: Any) -> Iterator[str]:
     undeclared = meta.find_undeclared_variables(tree) - set(NAMES) - own
     for name in tree.find_all(nodes.Name):
         if name.name in undeclared:
-            yield f"{_line(name.lineno)}: an unknown name; there are {', '.join(NAMES)}"
+            yield f"{_line(name.lineno)}: {name.name} is unknown; there are {', '.join(NAMES)}"
     for access in tree.find_all(nodes.Getattr):
         read = getattr(access.node, "name", "")
         fields = _FIELDS_BY_NAME.get(read, ())
         if fields and read not in own and access.attr not in fields:
-            yield f"{_line(access.lineno)}: an unknown field of {read}, which has {', '.join(fields)}"
+            yield f"{_line(access.lineno)}: {read}.{access.attr} is unknown; {read} has {', '.join(fields)}"
 
 
 def _line(number: int) -> str:
