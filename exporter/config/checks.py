@@ -43,6 +43,7 @@ def findings(config: Config, file: YamlFile) -> Iterator[Mistake]:
         _notifications(config, file),
         _approval(config, file),
         _hooks(config),
+        _drain(config),
         _alertmanager(config),
     ]
     for keys, fault in itertools.chain.from_iterable(found):
@@ -173,6 +174,13 @@ def _never_applies(place: Keys, match: Match) -> Iterator[Mistake]:
     if match.statuses and SCHEDULED not in match.statuses:
         fault = "never applies: only a Scheduled event can be approved; add Scheduled, or remove the key"
         yield (*place, "statuses"), fault
+
+
+def _drain(config: Config) -> Iterator[Mistake]:
+    drain = config.kubernetes.drain
+    if 0 < drain.before <= drain.delete_before:
+        fault = "is not shorter than before, so that no budget is respected; make it shorter"
+        yield ("kubernetes", "drain", "delete_before"), fault
 
 
 def _hooks(config: Config) -> Iterator[Mistake]:

@@ -76,6 +76,7 @@ class Drain(msgspec.Struct, frozen=True):
     force: bool = True  # also evict pods that no controller replaces
     pod_grace_period: GracePeriod = 0
     pod_selector: Selector = ""  # which pods are evicted
+    delete_before: Duration = 0  # how long before NotBefore what a budget keeps is deleted; 0: never
     skip_node_labels: dict[str, str] = {}  # a Node with these is left alone
 
     @property

@@ -46,6 +46,7 @@ class EvictionOutcome(StrEnum):
 
     EVICTED = "evicted"
     REFUSED = "refused"
+    DELETED = "deleted"
     FAILED = "failed"
     DRY_RUN = "dry_run"
 

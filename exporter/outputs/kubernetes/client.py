@@ -195,12 +195,22 @@ _PODS_PER_PAGE = 20
 _MOST_PAGES = 1000
 _MOST_NAME_BYTES = 1024 * 1024
 _LIST_SECONDS = 30.0
-_METHODS = {"get": "GET", "list": "GET", "patch": "PATCH", "create": "POST"}
+_METHODS = {"get": "GET", "list": "GET", "patch": "PATCH", "create": "POST", "delete": "DELETE"}
 _MERGE = {"Content-Type": "application/merge-patch+json"}
 _STRATEGIC_MERGE = {"Content-Type": "application/strategic-merge-patch+json"}
 _JSON = "application/json"
 # https://kubernetes.io/docs/reference/using-api/api-concepts/#metadata-only-fetches
 _ONLY_METADATA = {"Accept": f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
+
+
+def _path(pod: Pod) -> str:
+    return f"/api/v1/namespaces/{quote(pod.namespace)}/pods/{quote(pod.name)}"
+
+
+def _options(pod: Pod, grace: int | None) -> dict[str, Any]:
+    """Return the options that delete this very pod, with its own grace period unless another is given."""
+    period = {"gracePeriodSeconds": grace} if grace is not None else {}
+    return {"preconditions": {"uid": pod.uid}, **period}
 
 
 class _Status(msgspec.Struct):
@@ -303,17 +313,18 @@ class Client:
         The status of an error is 429 if a PodDisruptionBudget does not allow it now, 404 if the pod is gone,
         and 409 if there is another one of that name.
         """
-        options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
-        if grace is not None:
-            options["gracePeriodSeconds"] = grace
         eviction = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": pod.name, "namespace": pod.namespace},
-            "deleteOptions": options,
+            "deleteOptions": _options(pod, grace),
         }
-        path = f"/api/v1/namespaces/{quote(pod.namespace)}/pods/{quote(pod.name)}/eviction"
-        self._ask("create pods/eviction", path, Nothing, eviction, timeout=timeout)
+        self._ask("create pods/eviction", f"{_path(pod)}/eviction", Nothing, eviction, timeout=timeout)
+
+    def delete(self, pod: Pod, grace: int | None, timeout: float) -> None:
+        """Delete a pod, as `evict` does, but whatever a PodDisruptionBudget allows."""
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", **_options(pod, grace)}
+        self._ask("delete pods", _path(pod), Nothing, options, timeout=timeout)
 
     def create_event(self, event: Mapping[str, Any]) -> None:
         """Create an Event; the status of an error is 409 if there is one of that name."""
@@ -375,7 +386,8 @@ class Client:
         data = None
         if content is not None:
             headers.setdefault("Content-Type", _JSON)
-            path += f"?fieldManager={PROGRAM}"
+            if method != "DELETE":
+                path += f"?fieldManager={PROGRAM}"
             data = msgspec.json.encode(content)
         if self._transport is None:
             raise ValueError("KUBERNETES_SERVICE_HOST and _PORT are not set; run the exporter in a pod")

@@ -338,15 +338,19 @@ def node_event(node: Node, identity: str, life: Life, record: TransitionRecord) 
     )
 
 
-def eviction_event(pod: Pod, node: str, lives: Sequence[Life], at: datetime) -> dict[str, Any]:
+def pod_event(
+    pod: Pod, node: str, lives: Sequence[Life], at: datetime, *, deleted: bool = False
+) -> dict[str, Any]:
+    """Return the Event about a pod that was evicted, or ``deleted`` in spite of its disruption budget."""
+    done = "deleted in spite of its disruption budget" if deleted else "evicted"
     return _event(
         {"kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid},
         (pod.namespace, node),
-        identity=(pod.name, pod.uid),
+        identity=(pod.name, pod.uid, *(["deleted"] if deleted else [])),
         at=at,
-        type="Normal",
-        reason="ScheduledEventEviction",
-        message=f"evicted from Node {node} before {description(lives[0])}",
+        type="Warning" if deleted else "Normal",
+        reason="ScheduledEventDeletion" if deleted else "ScheduledEventEviction",
+        message=f"{done} from Node {node} before {description(lives[0])}",
     )
 
 

@@ -5,6 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from http import HTTPStatus
 from typing import NamedTuple, TypeVar
 
 from exporter.config.kubernetes import Drain
@@ -24,9 +25,9 @@ from exporter.outputs.kubernetes.desired import (
     Progress,
     deadline,
     drained_by_others,
-    eviction_event,
     next_begin,
     own_lives,
+    pod_event,
     to_drain,
 )
 from exporter.outputs.kubernetes.reconciler import COMPARE_SECONDS, UNKNOWN_SECONDS, NodeReconciler
@@ -43,6 +44,8 @@ _LOOK_SECONDS = 2.0
 _LAST_SECONDS = 1.0
 # So that pods that use up their grace period are seen to be gone before the deadline.
 _MARGIN_SECONDS = 5.0
+# Of an eviction that a budget does not allow; the API supports no pod with several budgets.
+_BY_BUDGET = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.INTERNAL_SERVER_ERROR)
 # The API server's default.
 _UNKNOWN_GRACE_SECONDS = 30
 _MOST_LOGGED = 50
@@ -54,6 +57,13 @@ class Selection(NamedTuple):
     evictable: tuple[Pod, ...] = ()
     terminating: tuple[Pod, ...] = ()
     kept: tuple[Pod, ...] = ()
+
+
+class _Removed(NamedTuple):
+    """A pod that was evicted, or deleted."""
+
+    pod: Pod
+    deleted: bool
 
 
 class Drainer:
@@ -88,7 +98,7 @@ class Drainer:
         # Why pods are still there, and the pods that an Event or a log line is about, by their UIDs.
         self._reasons: dict[str, str] = {}
         self._noted: set[str] = set()
-        self._fresh: list[Pod] = []
+        self._fresh: list[_Removed] = []
         self._halted = False
         self._stopping = False
         self.doing = ""
@@ -233,6 +243,8 @@ class Drainer:
         left = self._left(self._wanted())
         if left is None:
             return pause
+        if (until := left - self._settings.delete_before) > 0:
+            pause = min(pause, until)
         return min(pause, left - _LAST_SECONDS) if left > _LAST_SECONDS else _LAST_SECONDS
 
     def _left(self, wanted: Iterable[Life]) -> float | None:
@@ -250,7 +262,7 @@ class Drainer:
         _in_parallel(self._evict, pods)
         # After all evictions, as every second may count for those.
         at = self._clock.now()
-        events = [eviction_event(pod, self._name, lives, at) for pod in self._fresh]
+        events = [pod_event(pod, self._name, lives, at, deleted=deleted) for pod, deleted in self._fresh]
         _in_parallel(self._create_event, events)
 
     def _evict(self, pod: Pod) -> None:
@@ -259,19 +271,44 @@ class Drainer:
         if not self._may_send(wanted, left):
             return
         period = grace(pod, self._settings, left)
+        timeout = min(TIMEOUT_SECONDS, left or TIMEOUT_SECONDS)
         try:
-            self._client.evict(pod, period, min(TIMEOUT_SECONDS, left or TIMEOUT_SECONDS))
+            self._client.evict(pod, period, timeout)
+        except KubernetesError as error:
+            if error.status in (404, 409):
+                return
+            self._refused(pod, error)
+            if error.status in _BY_BUDGET:
+                self._delete(pod)
+        else:
+            self._removed(pod, period, deleted=False)
+
+    def _delete(self, pod: Pod) -> None:
+        """Delete a pod that a budget keeps, once `delete_before` says so."""
+        wanted = self._wanted()
+        left = self._left(wanted)
+        if left is None or left > self._settings.delete_before or not self._may_send(wanted, left):
+            return
+        period = grace(pod, self._settings, left)
+        try:
+            self._client.delete(pod, period, min(TIMEOUT_SECONDS, left))
         except KubernetesError as error:
             if error.status not in (404, 409):
                 self._refused(pod, error)
         else:
-            self._reasons.pop(pod.uid, None)
-            self._results.metrics.evicted(EvictionOutcome.EVICTED)
-            seconds = pod.grace if period is None else period
-            log.info("pod evicted", extra={"pod": pod.full_name, "grace_seconds": seconds})
-            if pod.uid not in self._noted:
-                self._noted.add(pod.uid)
-                self._fresh.append(pod)
+            self._removed(pod, period, deleted=True)
+
+    def _removed(self, pod: Pod, period: int | None, *, deleted: bool) -> None:
+        self._reasons.pop(pod.uid, None)
+        self._results.metrics.evicted(EvictionOutcome.DELETED if deleted else EvictionOutcome.EVICTED)
+        facts = {"pod": pod.full_name, "grace_seconds": pod.grace if period is None else period}
+        if deleted:
+            log.warning("pod deleted in spite of its disruption budget", extra=facts)
+        else:
+            log.info("pod evicted", extra=facts)
+        if pod.uid not in self._noted:
+            self._noted.add(pod.uid)
+            self._fresh.append(_Removed(pod, deleted))
 
     def _refused(self, pod: Pod, error: KubernetesError) -> None:
         by_budget = error.status == 429
@@ -314,7 +351,7 @@ class Drainer:
         return fresh
 
     def _describe(self, found: Selection, obstacle: str, *, is_whole: bool) -> str:
-        evicted = {pod.uid for pod in self._fresh}
+        evicted = {pod.uid for pod, _ in self._fresh}
         reasons = {
             pod.full_name: "terminating" if pod.uid in evicted else self._reasons.get(pod.uid)
             for pod in found.evictable

@@ -88,6 +88,8 @@ class Api:
             call = ("get" if method == "GET" else "patch") + " nodes" + ("/status" if parts[2:] else "")
         elif method == "GET":
             call = "list pods"
+        elif method == "DELETE":
+            call = "delete pods"
         else:
             call = "create pods/eviction" if parts[-1] == "eviction" else "create events"
         self.calls.append(call)
@@ -107,7 +109,7 @@ class Api:
             return 200, self._listed(
                 int(query["limit"][0]), query.get("continue", ["0"])[0], accept, selector
             )
-        return self._create(call, parts, content)
+        return self._write(call, parts, content)
 
     def _listed(self, limit: int, token: str, accept: str, selector: str) -> dict[str, Any]:
         """Return a page; of selectors only the names of labels are known here."""
@@ -135,21 +137,26 @@ class Api:
         self.node["metadata"]["resourceVersion"] = str(int(version) + 1)
         return 200, self.node
 
-    def _create(self, call: str, parts: list[str], content: Any) -> tuple[int, Any]:
+    def _write(self, call: str, parts: list[str], content: Any) -> tuple[int, Any]:
         if call == "create events":
-            name = content["metadata"]["name"]
-            if name in self.events:
-                return 409, {"message": "already exists"}
-            self.events[name] = content
-            return 201, content
-        name = parts[3]
+            return self._create_event(content)
+        return self._remove(call, parts[3], content.get("deleteOptions", content))
+
+    def _create_event(self, content: Any) -> tuple[int, Any]:
+        name = content["metadata"]["name"]
+        if name in self.events:
+            return 409, {"message": "already exists"}
+        self.events[name] = content
+        return 201, content
+
+    def _remove(self, call: str, name: str, options: Any) -> tuple[int, Any]:
         self.evicting()
-        if name not in self.pods or content["deleteOptions"]["preconditions"]["uid"] != name:
+        if name not in self.pods or options["preconditions"]["uid"] != name:
             return 404, {"message": "not found"}
-        if name in self.protected:
+        if name in self.protected and call != "delete pods":
             return 429, {"message": "Cannot evict pod as it would violate the pod's disruption budget."}
         own = self.pods[name]["spec"]["terminationGracePeriodSeconds"]
-        self.graces[name] = content["deleteOptions"].get("gracePeriodSeconds")
+        self.graces[name] = options.get("gracePeriodSeconds")
         ends = self.clock.now() + timedelta(seconds=self.graces[name] or own)
         self.pods[name]["metadata"]["deletionTimestamp"] = f"{ends:%Y-%m-%dT%H:%M:%SZ}"
         return 201, {"status": "Success"}

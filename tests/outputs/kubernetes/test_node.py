@@ -326,6 +326,44 @@ def test_a_budget_until_not_before(start: Start, caplog: pytest.LogCaptureFixtur
     assert (told, len({span.parent_id for span in bench.receiver.spans})) == (["scheduled", "updated"], 1)
 
 
+def test_a_budget_until_delete_before(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """What it still keeps then is deleted: counted, logged, and told as an Event; all others are evicted."""
+    bench, api = start("delete_before: 20s", prepare=lambda api: api.protected.add("web"))
+    api.pod("free")
+    bench.show(reboot(bench, 60), wait=38)
+    assert (set(api.graces), "delete pods" in api.calls) == ({"free"}, False)
+    bench.advance(4)
+    assert set(api.graces) == {"free", "web"}
+    assert 1 <= (api.graces["web"] or 0) <= 16
+    assert api.calls.count("delete pods") == 1
+    counted = [bench.metric("pod_evictions_total", outcome=name) for name in ("evicted", "deleted", "failed")]
+    assert counted == [1, 1, 0]
+    assert caplog.messages.count("pod deleted in spite of its disruption budget") == 1
+    assert sorted(reasons(api, "Pod")) == ["Deletion", "Eviction"]
+    (told,) = (one for one in api.events.values() if one["reason"] == "ScheduledEventDeletion")
+    assert (told["type"], told["involvedObject"]["name"]) == ("Warning", "web")
+    assert told["message"].startswith(
+        f"deleted in spite of its disruption budget from Node {NODE} before Reboot "
+    )
+    api.end()
+    bench.advance(5)
+    assert (bench.metric("hooks_total", **SUCCEEDED), bench.api("problems")) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("status", "problems"), [(403, ["delete pods: status 403: forbidden: cannot delete pods"]), (404, [])]
+)
+def test_a_pod_that_cannot_be_deleted(start: Start, status: int, problems: list[str]) -> None:
+    """It is a problem with verb and resource, unless the pod is gone; the pod is tried again."""
+    bench, api = start("delete_before: 20s", prepare=lambda api: api.protected.add("web"))
+    api.refused = {"delete pods": status}
+    bench.show(reboot(bench, 30), wait=18)
+    assert bench.api("problems") == [f"kubernetes_failing: {problem}" for problem in problems]
+    api.refused = {}
+    bench.advance(6)
+    assert "web" in api.graces
+
+
 @pytest.mark.parametrize(
     ("event", "graces"),
     [
@@ -865,7 +903,8 @@ def seen(bench: Bench, api: Api) -> dict[str, object]:
     """Return what keys of the configuration change."""
     return {
         "cordoned": TAINT in api.taints(),
-        "evicted": sorted(api.graces),
+        "evicted": sorted(api.graces.keys() - {"guarded"}),
+        "deleted": sorted(api.graces.keys() & {"guarded"}),
         "kept": "without a controller, not evicted: default/bare" in bench.api("kubernetes")["drain"],
         "grace": api.graces.get("web"),
         "label": EXCLUDED in api.node["metadata"].get("labels", {}),
@@ -874,7 +913,7 @@ def seen(bench: Bench, api: Api) -> dict[str, object]:
 
 
 USUAL: dict[str, object] = {"cordoned": True, "condition": True, "label": False, "kept": False}
-USUAL |= {"evicted": ["bare", "web"], "grace": None}
+USUAL |= {"deleted": [], "evicted": ["bare", "web"], "grace": None}
 NOTHING = {"cordoned": False, "evicted": []}
 ROWS: dict[str, tuple[str, dict[str, object]]] = {
     "drain.mode": ("mode: cordon", {"evicted": []}),
@@ -883,7 +922,8 @@ ROWS: dict[str, tuple[str, dict[str, object]]] = {
     "drain.exclude_from_load_balancers": ("exclude_from_load_balancers: true", {"label": True}),
     "drain.force": ("force: false", {"evicted": ["web"], "kept": True}),
     "drain.pod_grace_period": ("pod_grace_period: 1s", {"grace": 1}),
-    "drain.pod_selector": ("pod_selector: team", {"evicted": ["bare"], "grace": None}),
+    "drain.pod_selector": ("pod_selector: tier", {"evicted": ["bare"], "grace": None}),
+    "drain.delete_before": ("delete_before: 1h", {"deleted": ["guarded"]}),
     "drain.skip_node_labels": ("skip_node_labels: {team: data}", NOTHING),
     "drain.enabled": ("enabled: false", NOTHING),
     "conditions": ("", {"condition": False}),
@@ -896,7 +936,9 @@ def test_a_key(start: Start, key: str) -> None:
     text, difference = ROWS[key]
 
     def prepare(api: Api) -> None:
-        api.pod("bare", "", labels={"team": "data"})
+        api.pod("bare", "", labels={"tier": "data"})
+        api.pod("guarded")
+        api.protected.add("guarded")
         api.node["metadata"]["labels"] = {"team": "data"}
 
     bench, api = start(text, prepare=prepare, conditions=key != "conditions")
