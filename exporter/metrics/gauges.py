@@ -152,7 +152,7 @@ def _info(shown: Iterable[Life], instance: str) -> GaugeMetricFamily:
                     *(getattr(t.event, name) for name in names),
                     _label(t.event.description),
                     str(t.target),
-                    instance,
+                    t.instance or instance,
                 ),
                 1,
             )

@@ -16,6 +16,7 @@ from exporter.model.messages import Message, Outage, WatchMessage
 from exporter.model.reports import WorkerReport
 from exporter.model.telemetry import LogRecord, TraceJobs
 from exporter.model.views import WorkView
+from exporter.model.vm import VirtualMachine
 from exporter.state.disk import refuse_unsafe
 from exporter.state.jobs import Approvals, HookJobs, JobKey, LogRecords, Record, Spans
 from exporter.state.journal import Journal, Table, Transaction
@@ -41,6 +42,8 @@ class _Progress(msgspec.Struct, frozen=True):
     # The newest name of this VM, and the boot on which IMDS told it.
     instance: str | None = None
     boot: str = ""
+    # The id of the VM of that name.
+    vm_id: str = ""
 
 
 class _Events(Table[str, Life]):
@@ -155,6 +158,11 @@ class Store:
         """That name if it was told on this boot: the disk of another VM brings that VM's name."""
         return self._progress.instance if self._progress.boot == self._clock.boot else None
 
+    @property
+    def certain_vm_id(self) -> str:
+        """The id of this VM if IMDS told it on this boot, else ""."""
+        return self._progress.vm_id if self.certain_instance else ""
+
     def record_outage(
         self, outage: Outage | None, messages: Sequence[WatchMessage], records: Sequence[LogRecord]
     ) -> None:
@@ -166,9 +174,9 @@ class Store:
     def record_last_success(self, at: datetime) -> None:
         self._record_progress(last_success=at)
 
-    def record_valid(self, at: datetime, name: str) -> None:
-        """Record that there was a valid document, and this VM's name, "" if IMDS has not told it."""
-        told = {"instance": name, "boot": self._clock.boot} if name else {}
+    def record_valid(self, at: datetime, vm: VirtualMachine) -> None:
+        """Record that there was a valid document, and this VM's name and id if IMDS has told them."""
+        told = {"instance": vm.name, "vm_id": vm.vm_id, "boot": self._clock.boot} if vm.name else {}
         self._record_progress(last_success=at, failing=None, **told)
 
     def record_failing(self, since: Moment, last_success: datetime | None) -> None:

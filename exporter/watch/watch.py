@@ -80,10 +80,10 @@ class Outages:
         self._valid_at = clock.monotonic() - (seconds_since(store.failing, clock) or 0.0)
         self._recorded_at = -math.inf
 
-    def valid(self, seen: Snapshot, name: str) -> None:
+    def valid(self, seen: Snapshot, vm: VirtualMachine) -> None:
         """Record a valid document, which ends an outage; ``seen`` is what was known before it.
 
-        ``name`` is what IMDS calls this VM, "" if it has not told.
+        ``vm`` is what IMDS has told about this VM.
         """
         store, outage = self._store, self._store.outage
         if outage is not None:
@@ -92,9 +92,9 @@ class Outages:
         is_pending = any(life.event.is_scheduled for life in seen.current)
         pause = _RECORD_PENDING_SECONDS if is_pending else _RECORD_SECONDS
         is_due = self._valid_at - self._recorded_at >= pause
-        if is_due or store.failing is not None or (name and name != store.certain_instance):
+        if is_due or store.failing is not None or (vm.name and vm.name != store.certain_instance):
             self._recorded_at = self._valid_at
-            store.record_valid(self._clock.now(), name)
+            store.record_valid(self._clock.now(), vm)
 
     def invalid(self, seen: Snapshot, last_success: datetime | None) -> None:
         """Record a failed poll; an outage begins if there was no valid document for some minutes."""
@@ -508,7 +508,7 @@ class Watch:
         if not seen.up:
             log.info("IMDS answers", extra={"endpoint": seen.endpoint, "instance": seen.instance})
         self.known = replace(self.known, last_success=now)
-        self._outages.valid(seen, self._facts.name)
+        self._outages.valid(seen, self._facts.shown or VirtualMachine())
         self.snapshot = replace(
             self.snapshot, up=True, ready=True, last_success=now, last_error="", last_status=0
         )

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.bench import VM, Bench, Build
+from tests.bench.bench import NAMELESS
 from tests.builders import FREEZE_ID, NOT_BEFORE, REBOOT_ID, raw_event
 from tests.clocks import NOW
 from tests.receivers import Receiver, http_receiver
@@ -123,6 +124,20 @@ def test_neither_a_kill_nor_an_outage_of_alertmanager_loses_an_end(build: Build,
     assert sorted(names(posted(receiver)[-2:])) == [PENDING, BEGUN]
     bench.advance(300)
     assert len(receiver.requests) == count + 1
+
+
+def test_an_alert_keeps_its_name(build: Build, receiver: Receiver) -> None:
+    """A reboot during which IMDS does not tell the VM's name neither ends it nor begins another one."""
+    bench = build(settings(receiver))
+    bench.show(REBOOT, wait=2)
+    bench.simulator.set_fault(NAMELESS)
+    bench.clock.reboot()
+    bench.restart(after=60)
+    bench.advance(5)
+    bench.simulator.set_fault(None)
+    bench.advance(60)
+    assert {one["labels"].get("instance_name") for one in posted(receiver)} == {VM}
+    assert held(bench, receiver)[PENDING][1] is None
 
 
 def test_a_former_life_does_not_end_an_event_that_is_listed_again(build: Build, receiver: Receiver) -> None:

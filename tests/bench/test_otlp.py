@@ -1,6 +1,7 @@
 """Metrics and log records over OTLP, on the bench; spans wait in the same queues as records."""
 
 import logging
+import socket
 from collections.abc import Sequence
 from typing import Any
 from unittest.mock import Mock
@@ -12,7 +13,8 @@ from exporter.model.events import trace_id
 from exporter.model.telemetry import LogRecord, Signal
 from exporter.outputs.otlp.worker import FACTS_SECONDS, LONGEST_WAIT, ExportOutcome
 from exporter.simulator import Fault
-from tests.bench import Bench, Build
+from tests.bench import VM, Bench, Build
+from tests.bench.bench import NAMELESS
 from tests.builders import FREEZE_ID, raw_event
 from tests.state_support import alter
 
@@ -348,6 +350,24 @@ def test_imds_is_asked_for_the_facts_first(build: Build, signal: Signal) -> None
     assert receiver.tries == 0
     bench.advance(2)
     assert receiver.tries == 1
+
+
+@pytest.mark.parametrize("reboots", [False, True])
+def test_the_resource_after_a_restart_without_facts(build: Build, *, reboots: bool) -> None:
+    """It has the VM's id and name as before; on another boot the state may be another VM's."""
+    bench = build(METRICS)
+    receiver = bench.receivers[Signal.METRICS]
+    bench.restart()
+    names = ("service.instance.id", "host.name")
+    before = [receiver.attributes[name] for name in names]
+    bench.simulator.set_fault(NAMELESS)
+    if reboots:
+        bench.clock.reboot()
+    bench.restart()
+    bench.advance(FACTS_SECONDS + 1)
+    assert before[1] == VM
+    after = [socket.gethostname()] * 2 if reboots else before
+    assert [receiver.attributes[name] for name in names] == after
 
 
 def test_what_cannot_be_set_up(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -303,6 +303,17 @@ def test_a_name_is_remembered(build: Build, *, reboots: bool) -> None:
     assert (bench.metric("pending", target="other"), len(ran(bench)), bench.api("problems")) == (1, 1, [])
 
 
+def test_the_series_of_an_event_keep_the_name(build: Build) -> None:
+    """After a reboot they have the name with which the event began, although nothing acts without one."""
+    bench = build()
+    bench.show(raw_event())
+    bench.simulator.set_fault(NAMELESS)
+    bench.clock.reboot()
+    bench.restart()
+    assert bench.metric("event_info", instance_name=VM) == 1
+    assert [one.partition(":")[0] for one in bench.api("problems")] == ["instance_unknown"]
+
+
 def test_only_the_name_that_imds_told_is_remembered(build: Build) -> None:
     """A configured name is not this VM's any more once it is no longer configured."""
     bench = build("imds: {poll_interval: 1h}")

@@ -75,7 +75,9 @@ def alerts(snapshot: Snapshot, settings: Alertmanager, now: datetime) -> dict[Ke
     found: dict[Key, Alert] = {}
     for life in (*snapshot.current, *recent):
         if life.target is Affected.SELF:
-            for alert in _of_life(life.reported, snapshot.instance or "", settings, now):
+            # Neither a reboot nor another name makes it another alert.
+            name = life.instance or snapshot.instance or ""
+            for alert in _of_life(life.reported, name, settings, now):
                 before = found.get(alert.key)
                 # Of an event that is listed again, the newest life counts.
                 if before is None or _end(before) < _end(alert):

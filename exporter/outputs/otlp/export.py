@@ -57,7 +57,7 @@ _LEAKY_LOGGERS = ("opentelemetry.exporter.otlp.proto.http", "opentelemetry.util.
 
 
 def resource_attributes(facts: VirtualMachine, instance: str) -> dict[str, str]:
-    """Return the known attributes of program and VM; ``instance`` is the configured name of this VM."""
+    """Return the known attributes of program and VM; ``instance`` is this VM's name if known otherwise."""
     name = instance or facts.name or socket.gethostname()
     # A name from the command line may have bytes that are not Unicode, which cannot be encoded.
     name = name.encode(errors="backslashreplace").decode()

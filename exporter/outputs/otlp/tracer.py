@@ -55,6 +55,7 @@ class Tracer:
         }
         self._shared = shared
         self._metrics, self._health, self._clock = shared
+        self._store = store
         self._snapshot = snapshot
         self._begun = shared.clock.now()
         self._receivers: dict[tuple[Signal, str], Receiver] = {}
@@ -224,7 +225,10 @@ class Tracer:
         from exporter.outputs.otlp import export
 
         def attributes() -> Mapping[str, str]:
-            return export.resource_attributes(self._snapshot().vm or VirtualMachine(), self._instance)
+            snapshot = self._snapshot()
+            # Until IMDS has answered, the resource is that of the process before this one.
+            vm = snapshot.vm or VirtualMachine(vm_id=self._store.certain_vm_id)
+            return export.resource_attributes(vm, self._instance or snapshot.instance or "")
 
         console = lane == CONSOLE
         if signal is Signal.TRACES:

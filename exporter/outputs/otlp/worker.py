@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 LONGEST_WAIT = timedelta(days=1)
 _BATCH = 512
 # How long to wait for the facts about the VM, which the resource contains.
-FACTS_SECONDS = 5.0
+FACTS_SECONDS = 30.0
 _LOOK_SECONDS = 0.5
 # After a transition: what follows from it (messages, approvals) goes with it; and so do further transitions.
 _SETTLE_SECONDS = 1.0
