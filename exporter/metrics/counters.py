@@ -13,7 +13,7 @@ from exporter.errors import PollOutcome
 from exporter.model.events import EVENT_TYPES, trace_id
 from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Occurrence, Transition
-from exporter.model.messages import Outcome
+from exporter.model.messages import Outcome, Severity
 from exporter.model.telemetry import Signal
 
 PREFIX = "azure_scheduled_events"
@@ -145,6 +145,9 @@ class Metrics:
             "approvals", "Approval attempts by rule and outcome.", ["rule", "outcome"]
         )
         self._hooks = self._counter("hooks", "Hook runs by hook and outcome.", ["hook", "outcome"])
+        self._hook_failures = self._counter(
+            "hook_failures", "Hook runs that failed or timed out, by severity.", ["hook", "severity"]
+        )
         self._hook_duration = self._histogram(
             "hook_duration_seconds",
             "Duration of hook runs.",
@@ -255,6 +258,8 @@ class Metrics:
             self._expect(Transition.HOOK_FAILED)
             for outcome in HookOutcome:
                 self._hooks.labels(hook, outcome.value)
+            for severity in (Severity.WARNING, Severity.CRITICAL):
+                self._hook_failures.labels(hook, severity.value)
             self._hook_duration.labels(hook)
 
     def hook_ended(self, hook: str, outcome: HookOutcome, seconds: float) -> None:
@@ -262,9 +267,14 @@ class Metrics:
         self._hooks.labels(hook, outcome.value).inc()
         self._hook_duration.labels(hook).observe(seconds)
 
+    def hook_failed(self, hook: str, severity: Severity, count: int = 1) -> None:
+        """Count failures of a hook by their severity, beside `hook_ended`."""
+        self._hook_failures.labels(hook, severity.value).inc(count)
+
     def hooks_dropped(self, hook: str, count: int) -> None:
         """Count runs of a hook that were given up before they began."""
         self._hooks.labels(hook, HookOutcome.FAILED.value).inc(count)
+        self.hook_failed(hook, Severity.WARNING, count)
 
     def draining(self) -> None:
         """Create the series of evictions, at 0."""

@@ -13,7 +13,8 @@ from exporter.config import Mode
 from exporter.health import DegradedReason
 from exporter.metrics.counters import PREFIX
 from exporter.model.events import EVENT_STATUSES, EVENT_TYPES, Affected, normal_name
-from exporter.model.lifecycle import Life
+from exporter.model.lifecycle import Life, Transition, phase_of
+from exporter.model.messages import severity
 from exporter.model.views import Snapshot, Views
 from exporter.model.vm import VirtualMachine, tag_label
 
@@ -69,6 +70,7 @@ class SnapshotCollector(Collector):
         yield _pending(snapshot)
         shown = [life for life in snapshot.current if snapshot.has_series(life)]
         yield _info(shown, snapshot.instance or "")
+        yield _phases(snapshot.current, snapshot.instance or "")
         yield _time_left(shown, self.views.clock.now())
         yield from _numbers(shown)
         is_on = self.views.configuration.approval != Mode.OFF
@@ -159,6 +161,31 @@ def _info(shown: Iterable[Life], instance: str) -> GaugeMetricFamily:
             for t in shown
         ),
         [*names, "description", "target", "instance_name"],
+    )
+
+
+def _phases(lives: Iterable[Life], instance: str) -> GaugeMetricFamily:
+    """Return all that alerting rules need to know about the events of this VM."""
+    names = ("event_id", "event_type", "event_source")
+    samples = (
+        (
+            (
+                *(getattr(life.event, name) for name in names),
+                instance,
+                phase,
+                severity(phase, life.event.event_type),
+            ),
+            _timestamp(life.started if phase is Transition.STARTED else life.event.not_before) or 0,
+        )
+        for life in lives
+        if life.target is Affected.SELF
+        for phase in [phase_of(life.event)]
+    )
+    return _gauge(
+        "event_phase_timestamp_seconds",
+        "Unix time of NotBefore, or of the start once the event has started; 0 if unknown.",
+        samples,
+        [*names, "instance_name", "phase", "severity"],
     )
 
 

@@ -59,6 +59,13 @@ def severity(transition: str, event_type: str = "", *, begun: bool = False) -> S
     return _SCALE[transition][_COLUMN.get(event_type, 1)]
 
 
+def severity_of(occurrence: Occurrence) -> Severity:
+    """Return the severity of a transition when it happened."""
+    life = occurrence.life
+    begun = life.ended is not None or life.has(Transition.STARTED)
+    return severity(occurrence.transition, life.event.event_type, begun=begun)
+
+
 # The order of the transitions of one document: endings first, so that the last message about it is about a
 # pending event.
 _PLACES = (
@@ -74,10 +81,7 @@ _RANKS = {transition: place for place, kind in enumerate(_PLACES) for transition
 
 def rank(occurrence: Occurrence) -> tuple[int, int]:
     """Return the place of a transition in the order of a document: by kind, the gravest first."""
-    life = occurrence.life
-    begun = life.has(Transition.STARTED)
-    gravity = severity(occurrence.transition, life.event.event_type, begun=begun).weight
-    return _RANKS[occurrence.transition], -gravity
+    return _RANKS[occurrence.transition], -severity_of(occurrence).weight
 
 
 class Outcome(StrEnum):

@@ -24,8 +24,8 @@ from exporter.metrics import Metrics
 from exporter.model.advance import WATCHED, advance, next_imminent, pass_time
 from exporter.model.documents import Defect, Document, decode_document
 from exporter.model.events import normal_name, trace_id
-from exporter.model.lifecycle import Effects, Occurrence, WatchState
-from exporter.model.messages import Outage, Outcome, WatchChange
+from exporter.model.lifecycle import Effects, Occurrence, Transition, WatchState
+from exporter.model.messages import Outage, Outcome, WatchChange, severity_of
 from exporter.model.reports import ApprovalRequest, record_clock_set, record_pause, record_report
 from exporter.model.views import Snapshot, UnannouncedPause, by_urgency
 from exporter.model.vm import VirtualMachine
@@ -449,6 +449,8 @@ class Watch:
         for occurrence in step.occurrences:
             if self.snapshot.has_series(occurrence.life):
                 self._metrics.happened(occurrence)
+            if occurrence.transition is Transition.HOOK_FAILED:
+                self._metrics.hook_failed(occurrence.life.transitions[-1].hook, severity_of(occurrence))
             log_transition(occurrence, instance)
 
     def _publish(self, known: WatchState) -> None:

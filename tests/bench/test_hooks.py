@@ -55,6 +55,35 @@ def test_hooks_for_failures_of_hooks(build: Build) -> None:
     assert ran(bench) == [("a", "scheduled"), ("tell", "hook_failed")]
 
 
+@pytest.mark.parametrize(("kind", "before"), [("Reboot", "critical"), ("Freeze", "warning")])
+def test_failures_are_counted_with_their_severity(build: Build, kind: str, before: str) -> None:
+    """It is that of `hook_failed` at the failure, once each, also of hooks for events of other VMs."""
+    bench = build("hooks: [{name: a, command: [a], match: {target: any}}]")
+    bench.command_result = lambda _: CommandResult(HookOutcome.TIMED_OUT, None, 0.0, "over 60 s")
+
+    def failures(severity: str) -> float | None:
+        return bench.metric("hook_failures_total", hook="a", severity=severity)
+
+    bench.show(raw_event(EventType=kind, Resources=["WestNO_9"]), wait=5)
+    assert failures(before) == 1
+    bench.show(raw_event(EventType=kind, Resources=["WestNO_9"], EventStatus="Started", NotBefore=""), wait=5)
+    assert (failures(before), failures("warning")) == ((2, 2) if before == "warning" else (1, 1))
+    bench.restart()
+    bench.advance(5)
+    assert (failures("warning"), failures("critical")) == (0, 0)
+
+
+def test_failures_of_hooks_for_failures_are_counted(build: Build) -> None:
+    """Nothing is told of them but by the counter, and so by an alert."""
+    bench = build("hooks: [{name: a, command: [a], match: {transitions: [scheduled, hook_failed]}}]")
+    bench.command_result = lambda _: CommandResult(HookOutcome.FAILED, 1, 0.0, "exit status 1")
+    bench.show(raw_event(EventType="Reboot"), wait=5)
+    failures = [
+        bench.metric("hook_failures_total", hook="a", severity=how) for how in ("critical", "warning")
+    ]
+    assert failures == [1, 1]
+
+
 def test_a_run_that_outlived_its_exporter(
     build: Build, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

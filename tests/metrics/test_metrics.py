@@ -119,6 +119,47 @@ def test_an_event_has_series_while_it_is_listed(build: Build) -> None:
     assert FREEZE_ID not in bench.request("/metrics")[1]
 
 
+def test_the_phase_of_an_event_has_all_that_rules_need(build: Build) -> None:
+    """The severity is that of the phase, and the value NotBefore, then the start; it is 0 if unknown."""
+    bench = build("metrics: {events: all}")
+    event = {"EventId": "a", "EventType": "Reboot"}
+
+    def shown(**labels: str) -> float | None:
+        name = "event_phase_timestamp_seconds"
+        return bench.metric(
+            name,
+            event_id="a",
+            event_type="Reboot",
+            event_source="Platform",
+            instance_name="WestNO_0",
+            **labels,
+        )
+
+    def phases() -> int:
+        return bench.request("/metrics")[1].count("_event_phase_timestamp_seconds{")
+
+    bench.show(raw_event(**event, EventStatus="Advisory"), raw_event(EventId="b", Resources=["WestNO_9"]))
+    assert (shown(phase="advised", severity="warning"), phases()) == (NOT_BEFORE.timestamp(), 1)
+    bench.show(raw_event(**event))
+    assert (shown(phase="scheduled", severity="warning"), phases()) == (NOT_BEFORE.timestamp(), 1)
+    bench.show(raw_event(**event | {"NotBefore": ""}))
+    assert shown(phase="scheduled", severity="warning") == 0
+    bench.show(raw_event(**event, **STARTED))
+    assert (shown(phase="started", severity="critical"), phases()) == (bench.clock.now().timestamp(), 1)
+    bench.show(raw_event(**event, EventStatus="Paused"))
+    assert (shown(phase="advised", severity="warning"), phases()) == (NOT_BEFORE.timestamp(), 1)
+    bench.show()
+    assert phases() == 0
+
+
+def test_a_start_that_nobody_watched_has_no_time(build: Build) -> None:
+    """An exporter that finds an event Started does not know since when."""
+    bench = build()
+    bench.simulator.set_document({"DocumentIncarnation": 2, "Events": [raw_event(**STARTED)]})
+    bench.restart(after=60)
+    assert bench.metric("event_phase_timestamp_seconds", phase="started", severity="info") == 0
+
+
 def test_labels_are_short(build: Build) -> None:
     """Azure's managed Prometheus refuses a whole scrape for a label of more than 1,023 bytes."""
     bench = build(ALL)
@@ -188,6 +229,10 @@ def test_counters_of_what_is_configured_begin_at_zero(build: Build) -> None:
     assert counted() == {None}
     bench.reload(WORK)
     assert counted() == {0}
+    failures = [
+        bench.metric("hook_failures_total", hook="a", severity=how) for how in ("warning", "critical")
+    ]
+    assert failures == [0, 0]
     bench.restart()
     assert counted() == {0}
 

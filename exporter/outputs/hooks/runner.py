@@ -16,6 +16,7 @@ from exporter.config import Hook
 from exporter.model.events import trace_id
 from exporter.model.jobs import CommandResult, HookOutcome, Job, ProcessIdentity, job_of
 from exporter.model.lifecycle import Occurrence, Transition
+from exporter.model.messages import Severity
 from exporter.model.reports import hook_failure
 from exporter.outputs.otlp import Tracer
 from exporter.shared import Shared
@@ -203,6 +204,9 @@ class HookRunner:
             # An approval may have waited for it.
             self._inbox.put()
             return
+        if job.transition is Transition.HOOK_FAILED:
+            # This failure becomes no transition, with which it would be counted.
+            self._metrics.hook_failed(hook.name, Severity.WARNING)
         reason = f"{result.reason}; output: {result.output}" if result.output else result.reason
         run = (job.hook, job.sequence)
         self._inbox.put(hook_failure(job.life_key, run, result.outcome, now, reason=reason))

@@ -9,8 +9,8 @@ from datetime import datetime
 
 from exporter.health import Problem
 from exporter.model.events import trace_id
-from exporter.model.lifecycle import ENDINGS, Occurrence, Transition
-from exporter.model.messages import SUCCESS, WARNING, Outage, WatchChange, severity
+from exporter.model.lifecycle import ENDINGS, Occurrence
+from exporter.model.messages import SUCCESS, WARNING, Outage, WatchChange, severity, severity_of
 from exporter.model.telemetry import Attribute, LogRecord
 from exporter.model.wording import duration, printable
 from exporter.outputs.otlp.spans import PREFIX, life_attributes, root_span_id, transition_attributes
@@ -33,11 +33,10 @@ def transition_record(occurrence: Occurrence, vm: str, *, sampled: bool) -> LogR
         attributes[PREFIX + "outcome"] = transition.value
     if occurrence.detail:
         attributes[PREFIX + "detail"] = occurrence.detail
-    begun = life.ended is not None or life.has(Transition.STARTED)
     return LogRecord(
         name=PREFIX + transition.value,
         end=occurrence.at,
-        severity=severity(transition, life.event.event_type, begun=begun).value,
+        severity=severity_of(occurrence).value,
         body=_line(occurrence, vm),
         attributes=attributes,
         uid=_uid(vm, life.key, str(len(life.transitions))),
