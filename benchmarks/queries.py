@@ -8,6 +8,7 @@ and in two storms, all of it from one target, with and without the rules: the di
 
 import contextlib
 import functools
+import itertools
 import json
 import sys
 import tempfile
@@ -37,12 +38,13 @@ _LIVE = 5
 STORMS = (0, 300, 1000)
 _SHOWN = 11
 _STORM_VMS = 2
+# Series of events that have been Started for six hours: rules look back.
+_LONG_STARTED, _HISTORY = 200, 6 * 3600
 # A minute: in it the group without an interval of its own is evaluated once.
 _EVALUATIONS = 12
 _AIM = {0: 0.03, 1000: 0.5}
 _COUNTERS = (
     ("notifications", "target", ("delivered", "failed", "expired", "refused")),
-    ("hooks", "hook", ("succeeded", "failed", "timed_out")),
     ("approvals", "rule", ("approved", "dry_run", "failed", "limited")),
 )
 _NOTICE, _IMPACT = 900, 600
@@ -51,6 +53,7 @@ _COARSE_STEP = 300
 _JOB = "azure-scheduled-events-exporter"
 _BLOCKS = ("promtool", "tsdb", "create-blocks-from", "openmetrics", "-q")
 _P, _R = "azure_scheduled_events_", "azure_scheduled_events:event"
+_SCHEDULED, _STARTED = 'phase="scheduled",severity="warning"', 'phase="started",severity="critical"'
 
 Series = tuple[str, float, Iterable[int]]
 """A series with its labels, its value, and the times of its samples."""
@@ -105,8 +108,8 @@ def _event(which: str, over: int, until: int) -> Iterator[Series]:
     yield f"{_P}event_started_timestamp_seconds{{{which}}}", started, after
     yield f"{_P}event_duration_seconds{{{which}}}", 30, range(seen, until, 15)
     yield f"{_P}event_resources{{{which}}}", HIT, range(seen, until, 15)
-    yield f'{_R}{{{source},event_status="Scheduled"}}', started, range(seen, started, 5)
-    yield f'{_R}{{{source},event_status="Started"}}', started, range(started, until, 5)
+    yield f"{_R}{{{source},{_SCHEDULED}}}", started, range(seen, started, 5)
+    yield f"{_R}{{{source},{_STARTED}}}", started, range(started, until, 5)
 
 
 def storm(vms: int, events: int, now: int) -> str:
@@ -129,20 +132,33 @@ def storm(vms: int, events: int, now: int) -> str:
             each = [f'{vm},{label}="it",outcome="{outcome}"' for outcome in outcomes]
             lines += [(f"{_P}{counter}_total{{{labels}}}", 0) for labels in each]
         lines.append((f'{_P}notifications_pending{{{vm},target="it"}}', 0))
-    for event in range(events):
+        for severity in ("warning", "critical"):
+            lines.append((f'{_P}hook_failures_total{{{vm},hook="it",severity="{severity}"}}', 0))
+    for event, which in _storm_events(vms, events):
         started = event % 3 == 0
+        phase = f'{which},event_source="Platform",instance_name="vm",{_STARTED if started else _SCHEDULED}'
+        # Half of those that are announced are imminent.
+        at = now - 60 if started else now + (200 if event % 2 else 3600)
+        lines.append((f"{_P}event_phase_timestamp_seconds{{{phase}}}", at))
+    return "".join(f"{series} {value}\n" for series, value in lines)
+
+
+def _storm_events(vms: int, events: int) -> Iterator[tuple[int, str]]:
+    """Yield the number of each event of a storm, and labels, for each of its VMs."""
+    for event in range(events):
+        event_id = uuid.uuid5(uuid.NAMESPACE_OID, str(event))
         for number in range(_STORM_VMS):
             vm, _ = _vm((event * _STORM_VMS + number) % vms)
-            which = f'{vm},event_id="{uuid.uuid5(uuid.NAMESPACE_OID, str(event))}",event_type="Reboot"'
-            info = f'{_P}event_info{{{which},event_source="Platform",target="self",instance_name="vm"'
-            lines.append((f'{info},event_status="{"Started" if started else "Scheduled"}"}}', 1))
-            moment = f"{_P}event_{'started' if started else 'not_before'}_timestamp_seconds{{{which}}}"
-            # Half of those that are announced are imminent.
-            lines.append((moment, now - 60 if started else now + (200 if event % 2 else 3600)))
-            lines.append((f"{_P}event_first_seen_timestamp_seconds{{{which}}}", now - 600))
-            lines.append((f"{_P}event_duration_seconds{{{which}}}", 30))
-            lines.append((f"{_P}event_resources{{{which}}}", _STORM_VMS))
-    return "".join(f"{series} {value}\n" for series, value in lines)
+            yield event, f'{vm},event_id="{event_id}",event_type="Reboot"'
+
+
+def history(file: IO[str], vms: int, events: int, end: int) -> None:
+    """Write what the recording rule has recorded of a storm's started events for hours, as OpenMetrics."""
+    begun = (which for event, which in _storm_events(vms, events) if event % 3 == 0)
+    for which in itertools.islice(begun, _LONG_STARTED):
+        series = f'{_R}{{{which},event_source="Platform",instance_name="vm",{_STARTED}}}'
+        file.writelines(f"{series} {end - _HISTORY} {at}\n" for at in range(end - _HISTORY, end, 5))
+    file.write("# EOF\n")
 
 
 def measure(vms: int) -> Iterator[Figure]:
@@ -155,14 +171,15 @@ def measure(vms: int) -> Iterator[Figure]:
             with _server(Path(work) / "without", {"scrape_configs": [scrape]}) as server:
                 scraping = _evaluations(server, vms, 0)
             configuration = {"rule_files": [str(file) for file in RULE_FILES], "scrape_configs": [scrape]}
+            if events:
+                with _blocks(Path(work) / "with") as file:
+                    history(file, vms, events, int(time.time()))
             with _server(Path(work) / "with", configuration) as server:
                 yield from _rules(server, vms, events, scraping)
-    with tempfile.TemporaryDirectory() as work, (Path(work) / "day.om").open("w") as file:
+    with tempfile.TemporaryDirectory() as work:
         end = int(time.time())
-        write(file, vms, end)
-        file.close()
-        # Before Prometheus starts, which would not look for new blocks for a while.
-        tool(*_BLOCKS, file.name, Path(work) / "tsdb", timeout=1800)
+        with _blocks(Path(work)) as file:
+            write(file, vms, end)
         with _server(Path(work), {}) as server:
             for name in NAMES:
                 yield from _refresh(server, name, vms, end)
@@ -170,6 +187,17 @@ def measure(vms: int) -> Iterator[Figure]:
 
 def _expose(text: bytes, connection: Connection, _: Request) -> None:
     connection.send(answer(text, headers="Content-Type: text/plain\r\n"))
+
+
+@contextlib.contextmanager
+def _blocks(folder: Path) -> Iterator[IO[str]]:
+    """Give a file for OpenMetrics, which becomes blocks of the Prometheus that is to run in this folder."""
+    folder.mkdir(exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=folder) as file:
+        yield file
+        file.flush()
+        # Before Prometheus starts, which would not look for new blocks for a while.
+        tool(*_BLOCKS, file.name, folder / "tsdb", timeout=1800)
 
 
 @contextlib.contextmanager

@@ -99,6 +99,8 @@ def _size() -> Iterator[str]:
         name = rule.get("alert", rule.get("record"))
         if rule["expr"].strip().count("\n") >= _MOST_LINES_OF_AN_EXPRESSION:
             yield f"{name}: the expression has more than {_MOST_LINES_OF_AN_EXPRESSION} lines"
+        if "label_replace" in rule["expr"] or re.search(r"\[\w+:", rule["expr"]):
+            yield f"{name}: the expression makes a label, or has a subquery"
         if "query" in str(rule.get("annotations")):
             yield f"{name}: a template runs a query"
 
@@ -153,8 +155,8 @@ def _silence(name: str, cases: list[tuple[str, Json]]) -> Iterator[str]:
         yield "the silence has a word in the place of another"
 
 
-# Azure Monitor's severities, from 0 to 4.
-_SEVERITIES = {"critical": 0, "warning": 2, "info": 3}
+# Azure Monitor's severities, from 0 to 4; 1 where the series have the label `severity`.
+_SEVERITIES = {"critical": 0, "": 1, "warning": 2, "info": 3}
 _PARAMETERS: Json = {
     "workspaceId": {
         "type": "string",
@@ -181,8 +183,7 @@ def rule_groups() -> str:
     """Return the rules as a template for Azure Resource Manager.
 
     Source: the REST reference of `Microsoft.AlertsManagement/prometheusRuleGroups`, version 2023-03-01: at
-    most 20 rules a group, evaluated every one to fifteen minutes. The severity of a rule is a number, so an
-    alert whose severity goes by the type of event becomes several.
+    most 20 rules a group, evaluated every one to fifteen minutes.
     """
     found = {
         "$schema": "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#",
@@ -204,47 +205,27 @@ def _group(group: Json) -> Json:
             "scopes": ["[parameters('workspaceId')]"],
             "enabled": True,
             "interval": "PT1M",
-            "rules": [converted for rule in group["rules"] for converted in _convert(rule)],
+            "rules": [_convert(rule) for rule in group["rules"]],
         },
     }
 
 
-def _convert(rule: Json) -> Iterator[Json]:
-    # What was recorded in one evaluation can be read in the next.
-    expression = " ".join(rule["expr"].split()).replace("[20s]", "[2m]")
+def _convert(rule: Json) -> Json:
+    expression = " ".join(rule["expr"].split())
     if "record" in rule:
-        yield {"record": rule["record"], "enabled": True, "expression": expression}
-        return
-    for severity, matcher in _severities(rule):
-        minutes = -(-_seconds(rule.get("for", "0s")) // 60)
-        yield {
-            "alert": rule["alert"],
-            "enabled": True,
-            "expression": expression.replace(
-                "azure_scheduled_events:event{", f"azure_scheduled_events:event{{{matcher}"
-            ),
-            **({"for": f"PT{minutes}M"} if minutes else {}),
-            "severity": _SEVERITIES[severity],
-            "labels": rule.get("labels", {}),
-            "annotations": rule["annotations"],
-            "resolveConfiguration": {"autoResolved": True, "timeToResolve": "PT1M"},
-            "actions": "[variables('actions')]",
-        }
-
-
-def _severities(rule: Json) -> Iterator[tuple[str, str]]:
-    """Yield the severities that a rule can have, each with a matcher for its types of events."""
-    if "labels" in rule:
-        # A template, of what is only advised, gives warnings.
-        severity = rule["labels"]["severity"]
-        yield (severity if severity in _SEVERITIES else "warning"), ""
-        return
-    given = re.findall(r'"severity", "(\w+)", "(\w*)", "([^"]*)"', rule["expr"])
-    special = {types: severity for severity, label, types in given if label}
-    *_, other = (severity for severity, label, _ in given if not label)
-    yield other, f'event_type!~"{"|".join(special)}", ' if special else ""
-    for types, severity in special.items():
-        yield severity, f'event_type=~"{types}", '
+        return {"record": rule["record"], "enabled": True, "expression": expression}
+    labels, minutes = rule.get("labels", {}), -(-_seconds(rule.get("for", "0s")) // 60)
+    return {
+        "alert": rule["alert"],
+        "enabled": True,
+        "expression": expression,
+        **({"for": f"PT{minutes}M"} if minutes else {}),
+        "severity": _SEVERITIES[labels.get("severity", "")],
+        "labels": labels,
+        "annotations": rule["annotations"],
+        "resolveConfiguration": {"autoResolved": True, "timeToResolve": "PT1M"},
+        "actions": "[variables('actions')]",
+    }
 
 
 def _seconds(duration: str) -> int:

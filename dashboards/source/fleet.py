@@ -86,7 +86,7 @@ def _unwatched() -> PanelBuilder:
 
 
 def _now() -> PanelBuilder:
-    by = "by (instance, event_type, event_status, event_source, event_id)"
+    by = "by (instance, event_type, phase, event_source, event_id)"
     pause = _SCOPE.metric("event_duration_seconds")
     about = About(
         "Now",
@@ -100,7 +100,7 @@ def _now() -> PanelBuilder:
         [
             Column("VM", "instance", link=vm_link("VM")),
             Column("Type", "event_type", width=120),
-            Column("Status", "event_status", width=110, states=style.STATUSES),
+            Column("Phase", "phase", width=110, states=style.PHASES),
             Column(
                 "Time left",
                 "",
@@ -126,7 +126,7 @@ def _now() -> PanelBuilder:
             Column("Source", "event_source", width=100),
             Column("Event", "event_id", width=310),
         ],
-        sort="Status",
+        sort="Phase",
         descending=True,
         then="Time left",
     )

@@ -38,7 +38,7 @@ class Scope:
         return f"{name}{{{self.vms}}}"
 
 
-STARTED, NOT_STARTED = 'event_status="Started"', 'event_status!="Started"'
+STARTED, NOT_STARTED = 'phase="started"', 'phase!="started"'
 """Matchers for recorded events."""
 
 

@@ -25,8 +25,8 @@ STATES = {
 }
 """How the values of `promql.states` and `promql.status` read."""
 
-STATUSES = {"Scheduled": ("Scheduled", NOTICE), "Started": ("Started", ALARM)}
-"""The colours of Azure's statuses."""
+PHASES = {"advised": ("advised", NOTICE), "scheduled": ("scheduled", NOTICE), "started": ("started", ALARM)}
+"""The colours of phases."""
 
 URGENT: Mapping[float, str] = {-1e9: ALARM, 300: NOTICE, 900: "yellow", 3600: CALM}
 """The colours of the time to NotBefore, in seconds."""

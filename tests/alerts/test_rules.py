@@ -166,6 +166,12 @@ def test_the_rules_become_a_prometheus_rule(tmp_path: Path) -> None:
 GROUPS = json.loads(RULE_GROUPS.read_text())["resources"]
 
 
+def test_azure_monitor_evaluates_the_very_same_expressions() -> None:
+    """A person who knows one of both knows the other."""
+    own = [" ".join(rule["expr"].split()) for rule in rules()]
+    assert [rule["expression"] for group in GROUPS for rule in group["properties"]["rules"]] == own
+
+
 def converted() -> dict[str, Any]:
     """Return the groups as Prometheus writes them; the number of an alert's severity is a label."""
     return {
@@ -195,19 +201,19 @@ tests:
   - interval: 1m
     input_series:
       - {series: 'up{VM}', values: 1x9 0x5 1x30}
-      - {series: 'P_event_info{VM, LABELS, event_status="Scheduled"}', values: _x3 1x5 stale}
-      - {series: 'P_event_info{VM, LABELS, event_status="Started"}', values: _x9 1 stale _x5 1x4 stale}
+      - {series: 'GAUGE{VM, LABELS, phase="scheduled", severity="warning"}', values: _x3 0x5 stale}
+      - {series: 'GAUGE{VM, LABELS, phase="started", severity="critical"}', values: _x9 0 stale _x5 0x4 stale}
     promql_expr_test:
       - expr: count by (alertname, severity, sev) (count_over_time(ALERTS{event_id="A"}[1h]))
         eval_time: 40m
         exp_samples:
-          - {labels: '{alertname="ScheduledEventPending", severity="warning", sev="2"}', value: 1}
-          - {labels: '{alertname="ScheduledEventStarted", severity="critical", sev="0"}', value: 1}
+          - {labels: '{alertname="ScheduledEventPending", severity="warning", sev="1"}', value: 1}
+          - {labels: '{alertname="ScheduledEventStarted", severity="critical", sev="1"}', value: 1}
       - expr: sum(count_over_time(ALERTS{alertname="ScheduledEventStarted", alertstate="firing"}[1h]))
         eval_time: 40m
         exp_samples: [{labels: '{}', value: 12}]
 """
-LABELS = 'event_id="A", event_type="Reboot", event_source="User", target="self"'
+LABELS = 'event_id="A", event_type="Reboot", event_source="User"'
 
 
 def test_the_rules_work_when_they_are_evaluated_once_a_minute(tmp_path: Path) -> None:
@@ -217,7 +223,9 @@ def test_the_rules_work_when_they_are_evaluated_once_a_minute(tmp_path: Path) ->
     file.write_text(yaml.safe_dump(converted()))
     found = sum(len(group["properties"]["rules"]) for group in GROUPS)
     assert f"SUCCESS: {found} rules found" in tool("promtool", "check", "rules", file)
-    text = REBOOT.replace("LABELS", LABELS).replace("P_", "azure_scheduled_events_")
+    text = REBOOT.replace("LABELS", LABELS).replace(
+        "GAUGE", "azure_scheduled_events_event_phase_timestamp_seconds"
+    )
     text = text.replace("{VM", '{job="azure-scheduled-events-exporter", instance="vm-1"')
     (tmp_path / "test.yml").write_text(text)
     tool("promtool", "test", "rules", tmp_path / "test.yml")

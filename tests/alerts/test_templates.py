@@ -22,8 +22,8 @@ PHASES = {
     "Started": "started at 2026-03-04 22:15:02 UTC",
 }
 MEANING = (
-    "The VM restarts; its disks survive. Requested by a user. Unless it is approved, it does not start"
-    " earlier. Event A. "
+    "The VM restarts; its disks survive. Requested by a user. It starts at NotBefore or later, and earlier"
+    " only if it is approved. Event A. "
 )
 RUNBOOK = "https://runbooks.example.com"
 
@@ -35,7 +35,7 @@ def about(vm: str, phase: str = "Pending", status: str = "firing") -> Json:
     labels |= {"instance": vm.replace("_", "-"), "instance_name": vm, "severity": "warning", "job": "vms"}
     texts = {
         "summary": f"Reboot of {vm} {PHASES[phase]}",
-        "description": "Unless it is approved, it does not start earlier.",
+        "description": "It starts at NotBefore or later, and earlier only if it is approved.",
     }
     return {"status": status, "labels": labels, "annotations": texts | {"runbook_url": RUNBOOK}}
 

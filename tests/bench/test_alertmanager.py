@@ -70,6 +70,7 @@ def test_an_event_is_an_alert_in_each_phase(build: Build, receiver: Receiver) ->
         "event_id": REBOOT_ID,
         "event_type": "Reboot",
         "event_source": "Platform",
+        "phase": "scheduled",
         "severity": "warning",
         "cluster": "west",
     }
@@ -271,7 +272,11 @@ def test_new_credentials_go_with_the_next_request(build: Build, receiver: Receiv
     ("event", "labels", "summary"),
     [
         ({"EventType": "Preempt"}, (PENDING, "critical"), "Preempt of {} scheduled, not before {}"),
-        ({"EventStatus": "Advisory", "EventType": "Preempt"}, (PENDING, "warning"), "Preempt of {} advised"),
+        (
+            {"EventStatus": "Advisory", "EventType": "Preempt"},
+            (PENDING, "warning"),
+            "Preempt of {} advised, not before {}",
+        ),
         ({"EventStatus": "Started"}, (BEGUN, "info"), "Freeze of {} started at 2026-03-04 22:00:0"),
     ],
 )

@@ -104,8 +104,8 @@ def test_a_vm_that_is_down_keeps_its_event_and_its_place(tmp_path: Path) -> None
         series.append(_series("instance_info", azure.replace("0x", "1x"), instance=vm, **place))
         up_of_target = _series("", up, instance=vm)
         series.append(up_of_target | {"series": up_of_target["series"].replace(PREFIX, "up", 1)})
-    series.append(_event("60x10", event_status="Started", **event))
-    series.append(_event("900x10", event_status="Scheduled", instance="b", **event))
+    series.append(_event("60x10", phase="started", severity="critical", **event))
+    series.append(_event("900x10", phase="scheduled", severity="warning", instance="b", **event))
     seen = {'{instance="a"}': -1, '{instance="b"}': 1, '{instance="c"}': 0}
     _check(tmp_path, f"max by (instance) {watch(ALL)}", series, seen)
     of_events = {'{instance="a", event_id="E"}': -1, '{instance="b", event_id="E"}': 1}

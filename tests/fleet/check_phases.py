@@ -48,12 +48,11 @@ class Plan:
         if not self.announced <= now < self.over:
             return
         is_started = self.started is not None and now >= self.started
-        labels = f'event_id="{self.event_id}",event_type="Reboot"'
-        status = "Started" if is_started else "Scheduled"
-        info = f'{labels},event_status="{status}",event_source="Platform",target="self"'
-        yield f"azure_scheduled_events_event_info{{{info}}} 1"
-        if not is_started:
-            yield f"azure_scheduled_events_event_not_before_timestamp_seconds{{{labels}}} {due}"
+        phase = (
+            'phase="started",severity="critical"' if is_started else 'phase="scheduled",severity="warning"'
+        )
+        labels = f'event_id="{self.event_id}",event_type="Reboot",event_source="Platform",{phase}'
+        yield f"azure_scheduled_events_event_phase_timestamp_seconds{{{labels}}} {0 if is_started else due}"
 
     @property
     def messages(self) -> list[tuple[str, ...]]:

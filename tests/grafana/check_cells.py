@@ -30,7 +30,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
             EventPlan(type="Redeploy", vms=("demo_2",), notice=600, impact=60),
         )
         stage.until("count(azure_scheduled_events:event) == 3")
-        stage.until('count(azure_scheduled_events:event{event_status="Started"}) == 2')
+        stage.until('count(azure_scheduled_events:event{phase="started"}) == 2')
         stage.exporters["demo_0"].stop()
         stage.until('up{instance="demo_0"} == 0')
         yield stage

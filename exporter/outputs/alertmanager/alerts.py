@@ -32,9 +32,9 @@ _PENDING = "ScheduledEventPending"
 _NAMES = {Transition.STARTED: "ScheduledEventStarted"}
 _DESCRIPTIONS = {
     Transition.ADVISED: (
-        "The VM may be affected later, or never. Azure recommends to move its work elsewhere."
+        "The VM may be affected later, or never. Azure recommends moving its work elsewhere."
     ),
-    Transition.SCHEDULED: "Unless it is approved, it does not start earlier.",
+    Transition.SCHEDULED: "It starts at NotBefore or later, and earlier only if it is approved.",
     Transition.STARTED: "Interruptions can follow one another until this alert resolves.",
 }
 
@@ -93,6 +93,7 @@ def sample(transition: Transition, event_type: str, event_id: str, name: str, no
         "event_id": event_id,
         "event_type": event_type,
         "event_source": "Platform",
+        "phase": transition.value,
         "severity": severity(transition, event_type).value,
     }
     annotations = {
@@ -149,6 +150,7 @@ def _alert(
         "event_id": event_id,
         "event_type": event.event_type,
         "event_source": event.event_source,
+        "phase": phase.value,
         "severity": severity(phase, event.event_type).value,
     }
     annotations = {
@@ -162,14 +164,12 @@ def _alert(
 
 
 def _when(life: Life, phase: Transition) -> str:
-    if phase is Transition.ADVISED:
-        return "advised"
     if phase is Transition.STARTED:
         return f"started at {_text(life.started)}" if life.started else "started at an unknown time"
     is_over = life.ended is not None or _phase(life) is not phase
     # Azure clears NotBefore at the start.
     at = life.event.not_before or (life.announced if is_over else None)
-    return f"scheduled, {f'not before {_text(at)}' if at else 'time unknown'}"
+    return f"{phase.value}, {f'not before {_text(at)}' if at else 'time unknown'}"
 
 
 def _text(at: datetime) -> str:
