@@ -177,6 +177,27 @@ class PodList(msgspec.Struct, frozen=True):
     metadata: ListMetadata = ListMetadata()
 
 
+class Right(NamedTuple):
+    """A call that the service account may need; "" for all namespaces, and for all names."""
+
+    verb: str
+    resource: str
+    namespace: str = ""
+    name: str = ""
+
+    @property
+    def call(self) -> str:
+        return f"{self.verb} {self.resource}"
+
+
+class AccessReviewStatus(msgspec.Struct, frozen=True):
+    allowed: bool
+
+
+class AccessReview(msgspec.Struct, frozen=True):
+    status: AccessReviewStatus
+
+
 class Nothing(msgspec.Struct, frozen=True):
     """An answer whose contents are of no interest."""
 
@@ -330,6 +351,27 @@ class Client:
         """Create an Event; the status of an error is 409 if there is one of that name."""
         path = f"/api/v1/namespaces/{quote(event['metadata']['namespace'])}/events"
         self._ask("create events", path, Nothing, event)
+
+    def may(self, right: Right) -> bool:
+        """Return whether the service account has a right.
+
+        https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access
+        """
+        resource, _, subresource = right.resource.partition("/")
+        attributes = {
+            "verb": right.verb,
+            "resource": resource,
+            "subresource": subresource,
+            "namespace": right.namespace,
+            "name": right.name,
+        }
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        return self._ask("create selfsubjectaccessreviews", path, AccessReview, review).status.allowed
 
     def close(self) -> None:
         """Close the connections: idle ones now, the others after use. Later requests open new ones."""

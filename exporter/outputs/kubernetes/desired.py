@@ -16,12 +16,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from exporter.config import PROGRAM
-from exporter.config.kubernetes import Drain
+from exporter.config.kubernetes import Drain, Kubernetes
 from exporter.model.events import Affected, ScheduledEvent
 from exporter.model.lifecycle import Life, Transition, TransitionRecord
 from exporter.model.messages import severity
 from exporter.model.views import Snapshot
-from exporter.outputs.kubernetes.client import Condition, Node, Pod
+from exporter.outputs.kubernetes.client import Condition, Node, Pod, Right
 from exporter.timefmt import format_duration, rfc3339
 
 _PREFIX = "scheduled-events-exporter/"
@@ -35,6 +35,8 @@ DRAINED = "Drained"
 # `kubectl drain` is to set these, too: https://github.com/kubernetes/enhancements/issues/6251.
 _OF_DRAIN = (DRAINING, DRAINED)
 
+# Of Events about Nodes.
+_NAMESPACE = "default"
 # The reason and the message of a condition that is False.
 _NOTHING = ("NoScheduledEvent", "no scheduled event of this VM")
 _FALSE = {
@@ -69,6 +71,21 @@ class Progress(Enum):
     NONE = auto()
     DRAINING = auto()
     DRAINED = auto()
+
+
+def rights(node: str, settings: Kubernetes) -> list[Right]:
+    """Return the rights that the service account needs for what is configured."""
+    drain = settings.drain
+    needed = [Right("get", "nodes", name=node), Right("patch", "nodes", name=node)]
+    if settings.conditions:
+        needed += [Right("patch", "nodes/status", name=node), Right("create", "events", _NAMESPACE)]
+    if drain.enabled and drain.mode != "cordon":
+        needed.append(Right("list", "pods"))
+    if drain.evicts:
+        needed += [Right("create", "pods/eviction"), Right("create", "events")]
+        if drain.delete_before:
+            needed.append(Right("delete", "pods"))
+    return needed
 
 
 def own_lives(snapshot: Snapshot) -> list[Life] | None:
@@ -329,7 +346,7 @@ def node_event(node: Node, identity: str, life: Life, record: TransitionRecord) 
     words = record.transition.value.split("_")
     return _event(
         {"kind": "Node", "name": node.metadata.name, "uid": node.metadata.uid},
-        ("default", node.metadata.name),
+        (_NAMESPACE, node.metadata.name),
         identity=(identity,),
         at=record.at,
         type="Warning" if grave else "Normal",

@@ -52,6 +52,9 @@ class NodeReconciler:
         self._is_leaving = settings is None
         self._settings = settings or Kubernetes(conditions=False)
         self._calls = results.calls()
+        self._reviews = results.calls()
+        # Those that the service account has not been seen to have.
+        self._rights = [] if settings is None else desired.rights(name, settings)
         self._clock = results.clock
         self._snapshot = snapshot
         self._changed = changed
@@ -65,6 +68,7 @@ class NodeReconciler:
     def close(self) -> None:
         """Clear the problems; call it instead of any further step."""
         self._calls.close()
+        self._reviews.close()
 
     def step(self) -> float:
         lives = [] if self._is_leaving else desired.own_lives(self._snapshot())
@@ -81,7 +85,24 @@ class NodeReconciler:
             else:
                 self._calls.report(error)
             return self._calls.end(COMPARE_SECONDS, complete=False)
+        self._review()
         return self._calls.end(delay, complete=True)
+
+    def _review(self) -> None:
+        """Report the rights that are missing, before an event needs them."""
+        try:
+            self._rights = [right for right in self._rights if not self.client.may(right)]
+        except KubernetesError as error:
+            # Not a problem by itself: the calls show what is wrong.
+            if error.status is None:
+                return
+            self._rights = []
+        self._reviews.begin()
+        if self._rights:
+            calls = ", ".join(dict.fromkeys(right.call for right in self._rights))
+            words = f"the service account lacks the rights: {calls}; bind it to a role that has them"
+            self._reviews.report(KubernetesError("access", None, words))
+        self._reviews.end(COMPARE_SECONDS, complete=True)
 
     def _compare(self, lives: Sequence[Life]) -> float:
         now, drain = self._clock.now(), self._settings.drain

@@ -39,6 +39,9 @@ class Api:
         self.calls: list[str] = []
         self.graces: dict[str, int | None] = {}
         self.refused: dict[str, int] = {}
+        # The calls that the service account has no right to, as far as reviews of its access tell.
+        self.lacked: set[str] = set()
+        self.reviewed: list[str] = []
         self.protected: set[str] = set()
         self.down = False
         # Called after the Node was read, as others change it at any time.
@@ -91,7 +94,7 @@ class Api:
         elif method == "DELETE":
             call = "delete pods"
         else:
-            call = "create pods/eviction" if parts[-1] == "eviction" else "create events"
+            call = f"create {'pods/eviction' if parts[-1] == 'eviction' else parts[-1]}"
         self.calls.append(call)
         if call in self.refused:
             return self.refused[call], {"message": f"cannot {call}"}
@@ -110,6 +113,13 @@ class Api:
                 int(query["limit"][0]), query.get("continue", ["0"])[0], accept, selector
             )
         return self._write(call, parts, content)
+
+    def _review(self, asked: Mapping[str, str]) -> tuple[int, Any]:
+        resource = "/".join(filter(None, (asked["resource"], asked["subresource"])))
+        where = f" in {asked['namespace']}" if asked["namespace"] else ""
+        call = f"{asked['verb']} {resource}{where}"
+        self.reviewed.append(call)
+        return 201, {"status": {"allowed": call not in self.lacked}}
 
     def _listed(self, limit: int, token: str, accept: str, selector: str) -> dict[str, Any]:
         """Return a page; of selectors only the names of labels are known here."""
@@ -140,6 +150,8 @@ class Api:
     def _write(self, call: str, parts: list[str], content: Any) -> tuple[int, Any]:
         if call == "create events":
             return self._create_event(content)
+        if call == "create selfsubjectaccessreviews":
+            return self._review(content["spec"]["resourceAttributes"])
         return self._remove(call, parts[3], content.get("deleteOptions", content))
 
     def _create_event(self, content: Any) -> tuple[int, Any]:

@@ -444,6 +444,61 @@ def test_what_is_forbidden(start: Start, call: str) -> None:
     assert api.graces == {"web": None}
 
 
+ALWAYS = ["get nodes", "patch nodes"]
+OF_CONDITIONS = ["patch nodes/status", "create events in default"]
+OF_DRAIN = ["list pods", "create pods/eviction", "create events"]
+
+
+@pytest.mark.parametrize(
+    ("drain", "conditions", "asked"),
+    [
+        (None, True, ALWAYS + OF_CONDITIONS),
+        ("", True, ALWAYS + OF_CONDITIONS + OF_DRAIN),
+        ("delete_before: 1m", False, [*ALWAYS, *OF_DRAIN, "delete pods"]),
+        ("mode: cordon", False, ALWAYS),
+        ("mode: dry_run", False, [*ALWAYS, "list pods"]),
+        (None, False, []),
+    ],
+)
+def test_rights_that_are_there(
+    start: Start, drain: str | None, asked: list[str], *, conditions: bool
+) -> None:
+    """Each that the configuration needs is asked for once, without any event, and no other."""
+    bench, api = start(drain, conditions=conditions)
+    bench.advance(120)
+    assert (api.reviewed, bench.api("problems")) == (asked, [])
+
+
+def test_rights_that_are_missing(start: Start) -> None:
+    """They are one problem, before an event needs them, until the service account has them."""
+    lacked = {"patch nodes/status", "create pods/eviction", "create events", "create events in default"}
+    bench, api = start(prepare=lambda api: api.lacked.update(lacked))
+    lacks = "kubernetes_failing: access: the service account lacks the rights"
+    words = f"{lacks}: {{}}; bind it to a role that has them"
+    missing = "patch nodes/status, create events, create pods/eviction"
+    assert bench.api("problems") == [words.format(missing)]
+    api.lacked = {"create events"}
+    bench.advance(31)
+    assert bench.api("problems") == [words.format("create events")]
+    api.lacked.clear()
+    bench.advance(31)
+    asked = len(api.reviewed)
+    bench.advance(31)
+    assert (len(api.reviewed), bench.api("problems")) == (asked, [])
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_rights_that_nobody_may_ask_for(start: Start, status: int) -> None:
+    """Where reviews are refused, that is no problem, and they are not repeated."""
+
+    def prepare(api: Api) -> None:
+        api.refused["create selfsubjectaccessreviews"] = status
+
+    bench, api = start(prepare=prepare)
+    bench.advance(60)
+    assert (api.calls.count("create selfsubjectaccessreviews"), bench.api("problems")) == (1, [])
+
+
 def test_an_event_that_comes_closer(start: Start) -> None:
     """Pods are evicted again, with less time, and what kept them before is not shown any more."""
     bench, api = start()
