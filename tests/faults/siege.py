@@ -1,4 +1,7 @@
-"""Attacks on the running program with every feature on, each alone and all at once, in 160 MiB of memory.
+"""Attacks on the running program: first floods of clients, then with every feature on, in 160 MiB of memory.
+
+A flood shows how long a scrape and a probe with a password take while clients without one attack. Then each
+attack is tried alone, and all at once.
 
 Where root may make a memory cgroup, the program, its sender process and its hooks run in one, so that the
 kernel would end what takes more. Everywhere, the memory of exporter and senders is sampled.
@@ -54,7 +57,8 @@ _LARGE_PODS = "large pods"
 _PODS = 20  # as many as are asked for at once
 _POD_BYTES = 1_700_000  # etcd stores no larger ones
 _ATTACKERS = 140  # of each kind
-_CLIENTS = {False: ("scrape", "send_half"), True: ("shake_hands", "guess_over_tls")}  # by whether it has TLS
+_FLOODS = ("get", "pipeline", "keep_silent", "drip", "guess")
+_CLIENTS = {False: ("scrape", "send_half"), True: ("shake_hands", "guess")}  # by whether it has TLS
 
 
 @functools.cache
@@ -248,16 +252,50 @@ def besiege(folder: Path, seconds: float, attacks: Sequence[str], *, secure: boo
     )
 
 
-def _secured(folder: Path) -> tuple[tuple[str, ...], str, ssl.SSLContext]:
-    Pki.make(folder)
+class Flood(NamedTuple):
+    """The longest times of a scrape and of a probe in seconds, the number of each, and the most MiB."""
+
+    scrape: float
+    probe: float
+    times: int
+    memory: float
+
+
+def flood(folder: Path, seconds: float, kind: str, *, secure: bool) -> Flood:
+    """Scrape and probe with a password, each over a new connection, while clients without one attack.
+
+    Raises:
+        OSError, AssertionError: one of them failed.
+    """
+    flags, authorization, tls = _secured(folder, with_tls=secure)
+    with running(folder, *flags, authorization=authorization, tls=tls) as program:
+        memory, idle = Memory(program.process.pid, folder / "state"), program.files()
+        longest, count = {"/metrics": 0.0, "/-/healthy": 0.0}, 0
+        with attacked(kind, program.port, _ATTACKERS, secure=secure):
+            eventually(lambda: program.files() > idle + 8)
+            until = time.monotonic() + seconds
+            while time.monotonic() < until:
+                for path, before in longest.items():
+                    begun = time.monotonic()
+                    program.get(path)
+                    longest[path] = max(before, time.monotonic() - begun)
+                count += 1
+                time.sleep(_PAUSE)
+        memory.stop()
+        program.stop()
+    return Flood(longest["/metrics"], longest["/-/healthy"], count, memory.exporter)
+
+
+def _secured(folder: Path, *, with_tls: bool = True) -> tuple[tuple[str, ...], str, ssl.SSLContext | None]:
     hashed = bcrypt.hashpw(b"right", bcrypt.gensalt(10)).decode()
-    users = {
-        "tls_server_config": {"cert_file": "cert.pem", "key_file": "key.pem"},
-        "basic_auth_users": {"prom": hashed},
-    }
-    (folder / "web.yml").write_text(json.dumps(users))
+    content: dict[str, dict[str, str]] = {"basic_auth_users": {"prom": hashed}}
+    context = None
+    if with_tls:
+        Pki.make(folder)
+        content["tls_server_config"] = {"cert_file": "cert.pem", "key_file": "key.pem"}
+        context = ssl.create_default_context(cafile=folder / "ca.pem")
+    (folder / "web.yml").write_text(json.dumps(content))
     authorization = "Basic " + base64.b64encode(b"prom:right").decode()
-    context = ssl.create_default_context(cafile=folder / "ca.pem")
     return ("--web.config.file", str(folder / "web.yml")), authorization, context
 
 
@@ -268,7 +306,7 @@ def _attack(
     numbers, longest, idle = itertools.count(1000), 0.0, program.files()
     with contextlib.ExitStack() as stack:
         for kind in clients:
-            stack.enter_context(attacked(kind, program.port, _ATTACKERS))
+            stack.enter_context(attacked(kind, program.port, _ATTACKERS, secure=program.tls is not None))
             eventually(lambda: program.files() > idle + 16)
         for make in documents or [_new_ids]:
             until = time.monotonic() + seconds
@@ -292,13 +330,26 @@ def _honest(program: Running) -> None:
 
 
 def main() -> int:
-    """Try each attack alone, then all at once; return the exit status."""
+    """Try each flood, and each attack alone, then all at once; return the exit status."""
     seconds = float(os.environ.get("SIEGE_SECONDS") or 20)
+    for secure in (False, True):
+        for kind in (*_FLOODS, *(["shake_hands"] if secure else [])):
+            _flood(seconds, kind, secure=secure)
     held = []
     for secure in (False, True):
         every = [*_DOCUMENTS, *_CLIENTS[secure]]
         held += [_holds(seconds, attacks, secure=secure) for attacks in [*([one] for one in every), every]]
     return 0 if all(held) else 1
+
+
+def _flood(seconds: float, kind: str, *, secure: bool) -> None:
+    with tempfile.TemporaryDirectory(prefix="siege-") as folder:
+        found = flood(Path(folder), seconds, kind, secure=secure)
+    sys.stdout.write(
+        f"{_ATTACKERS} clients, {kind}, {'over' if secure else 'without'} TLS: of {found.times} the slowest "
+        f"scrape {found.scrape:.2f} s, probe {found.probe:.2f} s; exporter {found.memory:.1f} MiB at most\n"
+    )
+    sys.stdout.flush()
 
 
 def _holds(seconds: float, attacks: Sequence[str], *, secure: bool) -> bool:
