@@ -22,7 +22,24 @@ def main() -> None:
         _keep_heap_small()
     from exporter import cli
 
-    cli.main()
+    try:
+        cli.main()
+    except SystemExit as ending:
+        if sys.argv[1:2] == ["run"] and isinstance(ending.code, int):
+            _end(ending.code)
+        raise
+
+
+def _end(status: int) -> None:
+    """End the process without ending the interpreter, whatever its threads do.
+
+    A thread that is checking a password, which can take minutes, would abort the process if it finished while
+    the interpreter ends: bcrypt is written in Rust, which cannot be unwound as Python's threads then are.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
+    os._exit(status)
 
 
 def _leave_first_process() -> None:

@@ -1,7 +1,7 @@
 """HTTP requests and responses."""
 
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 
 import msgspec
@@ -10,8 +10,6 @@ from msgspec.structs import replace
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json; charset=utf-8"
 HTML = "text/html; charset=utf-8"
-# Each of many connections holds one.
-_PIECE_BYTES = 16 * 1024
 
 
 class HangUpError(Exception):
@@ -41,12 +39,7 @@ class Response(msgspec.Struct, frozen=True):
     status: int = 200
     headers: Mapping[str, str] = {}  # override the default ones; names in lower case
     authenticated: bool = False  # whether the client sent a correct password
-    parts: AsyncIterator[bytes] | None = None  # the body in the parts in which it is sent
-
-    def pieces(self) -> Iterator[bytes]:
-        """Return the body in pieces that each take little memory."""
-        for start in range(0, len(self.body), _PIECE_BYTES):
-            yield self.body[start : start + _PIECE_BYTES]
+    parts: Iterator[bytes] | None = None  # the body in the parts in which it is sent
 
     def all_headers(self) -> dict[str, str]:
         """Return all headers, with names in lower case."""
@@ -61,7 +54,7 @@ class Response(msgspec.Struct, frozen=True):
         }
 
 
-Handler = Callable[[Request], Awaitable[Response]]
+Handler = Callable[[Request], Response]
 
 
 def text(message: str, status: int = 200, headers: Mapping[str, str] = {}) -> Response:

@@ -1,22 +1,19 @@
-"""HTTP/1.1 server, built on h11 and asyncio streams.
+"""HTTP/1.1 server: a thread for each connection, and h11 as the parser.
 
 docs/decisions/0001-web-server.md explains why no existing server is used.
 """
 
-import asyncio
-import contextlib
 import logging
 import re
 import socket
 import ssl
 import threading
+import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from email.utils import formatdate
-from functools import partial
 from http.client import responses
-from typing import TypeVar
 from urllib.parse import unquote
 
 import h11
@@ -26,42 +23,49 @@ from exporter.serving.http import Handler, HangUpError, Request, Response
 log = logging.getLogger(__name__)
 
 MAX_BYTES = 16 * 1024  # per request head, per request body, and per read
-# Before the path of an absolute URI, which may be empty.
-_AUTHORITY = re.compile(rb"\Ahttps?://[^/?]*/?", re.IGNORECASE)
 _MAX_HEADERS = 100  # a parsed header takes many times the bytes of a short one
+# Before the path of an absolute URI, which may be empty (RFC 9112, 3.2.2).
+_AUTHORITY = re.compile(rb"\Ahttps?://[^/?]*/?", re.IGNORECASE)
 
-T = TypeVar("T")
+_MOST_CONNECTIONS = 128
+_MOST_BODY_BYTES = 4 * 1024**2  # of the bodies that are being sent
+_IDLE_SECONDS = 75.0  # between two requests
+_REQUEST_SECONDS = 10.0  # for the client to send a request, after its TLS handshake if it is the first
+_WRITE_SECONDS = 30.0  # for the client to read a response
+_BUSY_SECONDS = 1.0  # for a connection to wait for its client, so that it can be ended
+_DISCARD_SECONDS = 1.0  # for a refused client to notice
+_PAUSE_SECONDS = 0.05  # where no more files or threads can be opened
 
 
 class Connection:
-    """HTTP/1.1 connection to one client. The server enforces the time limits."""
+    """A connection to one client, used by its own thread; `end` may be called by any."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, peer: socket.socket, address: str) -> None:
         self.http = h11.Connection(h11.SERVER, MAX_BYTES)
+        self.address = address
         self.trusted = False
-        self.transport = writer.transport
-        self.transport.set_write_buffer_limits(high=0)
-        self._reader, self._writer = reader, writer
-        # Not asyncio's TLS, which takes 256 KiB per connection, and ends one whose client has sent its last
-        # request.
-        self._tls: ssl.SSLObject | None = None
-        self._received, self._unsent = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.waiting: float | None = time.monotonic()  # for the client, since then; None while it works
+        self.body = b""  # that is being sent
+        self.ended = False
+        self._socket = peer
+        self._deadline = 0.0
 
-    @property
-    def peer(self) -> str:
-        """The client's address, without its port."""
-        address = self.transport.get_extra_info("peername")
-        return str(address[0]) if address else ""
+    def allow(self, seconds: float) -> None:
+        """Set the time that the client has for all reads and writes until the next call."""
+        self._deadline = time.monotonic() + seconds
 
-    async def begins_tls(self) -> None:
-        """Wait for the first bytes of a handshake."""
-        await self._receive()
+    def start_tls(self, context: Callable[[], ssl.SSLContext]) -> None:
+        """Do the handshake; OSError if it fails. Until its first bytes arrive it takes no memory."""
+        self._set_timeout()
+        if not self._socket.recv(1, socket.MSG_PEEK):
+            raise HangUpError
+        self._socket = context().wrap_socket(self._socket, server_side=True, do_handshake_on_connect=False)
+        if self.ended:  # maybe while the socket changed
+            raise HangUpError
+        self._set_timeout()
+        self._socket.do_handshake()
 
-    async def start_tls(self, context: ssl.SSLContext) -> None:
-        self._tls = context.wrap_bio(self._received, self._unsent, server_side=True)
-        await self._call_tls(self._tls.do_handshake)
-
-    async def request(self) -> Request | None:
+    def request(self) -> Request | None:
         """Return the next request, None at the end; RemoteProtocolError if it is malformed or too large."""
         head: h11.Request | None = None
         body = bytearray()
@@ -70,7 +74,7 @@ class Connection:
             if event is h11.NEED_DATA:
                 if self.http.they_are_waiting_for_100_continue:
                     self.write(h11.InformationalResponse(status_code=100, headers=[]))
-                await self.read()
+                self.read()
             elif isinstance(event, h11.Request):
                 head = event
                 _check_head(head)
@@ -79,72 +83,65 @@ class Connection:
                 if len(body) > MAX_BYTES:
                     raise h11.RemoteProtocolError("body too large", error_status_hint=413)
             elif isinstance(event, h11.EndOfMessage) and head:
-                path, _, query = _origin_form(head.target).partition(b"?")
+                path, _, query = _AUTHORITY.sub(b"/", head.target).partition(b"?")
                 return Request(
                     head.method.decode(),
                     unquote(path.decode()),
                     query.decode("latin-1"),
                     tuple(head.headers),
                     bytes(body),
-                    self.peer,
+                    self.address,
                 )
             else:
                 return None
 
-    async def read(self) -> None:
+    def read(self) -> None:
         """Wait for more data, or for the client to end its side of the connection."""
-        if self._tls is None:
-            data = await self._reader.read(MAX_BYTES)
-        else:
-            try:
-                data = await self._call_tls(self._tls.read, MAX_BYTES)
-            except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
-                data = b""
-        self.http.receive_data(data)
+        self._set_timeout()
+        self.http.receive_data(self._socket.recv(MAX_BYTES))
 
     def write(self, event: h11.Event) -> None:
-        """Write part of a response without waiting for the client to read it."""
-        data = self.http.send(event)
-        if self._tls is None:
-            self._writer.write(data or b"")
-        elif data:
-            self._tls.write(data)
-            self._flush()
+        """Write part of a response, and wait until the system has taken all of it."""
+        if data := self.http.send(event):
+            self._set_timeout()
+            self._socket.sendall(data)
 
-    async def sent(self) -> None:
-        """Wait until everything written is sent, so that closing the connection loses nothing."""
-        await self._writer.drain()
+    def discard(self) -> None:
+        """End this side, and read until the client ends its own.
+
+        Closing with unread data resets the connection: the client could lose the response (RFC 9112, 9.6).
+        """
+        self._end_tls()
+        socket.socket.shutdown(self._socket, socket.SHUT_WR)
+        while True:
+            self._set_timeout()
+            # The data is of no interest, so it is not decrypted.
+            if not socket.socket.recv(self._socket, MAX_BYTES):
+                return
+
+    def end(self) -> None:
+        """Make reads and writes fail, in progress or later."""
+        self.ended = True
+        with suppress(OSError):
+            # The method of SSLSocket would let its thread continue without TLS.
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def close(self) -> None:
-        if self._tls is not None:
-            with contextlib.suppress(ssl.SSLError):
-                self._tls.unwrap()
-            self._flush()
-        self._writer.close()
+        self._end_tls()
+        self._socket.close()
 
-    async def _call_tls(self, call: Callable[..., T], *args: int) -> T:
-        while True:
-            try:
-                return call(*args)
-            except ssl.SSLWantReadError:
-                pass
-            finally:
-                self._flush()
-            await self._receive()
+    def _end_tls(self) -> None:
+        if isinstance(self._socket, ssl.SSLSocket):
+            with suppress(OSError, ValueError):
+                # Without waiting for the client to end TLS.
+                self._socket.setblocking(False)
+                self._socket.unwrap()
 
-    async def _receive(self) -> None:
-        if data := await self._reader.read(MAX_BYTES):
-            self._received.write(data)
-        else:
-            self._received.write_eof()
-
-    def _flush(self) -> None:
-        self._writer.write(self._unsent.read())
-
-
-def _origin_form(target: bytes) -> bytes:
-    """Return the path and query of a request target, which may be an absolute URI (RFC 9112, 3.2.2)."""
-    return _AUTHORITY.sub(b"/", target)
+    def _set_timeout(self) -> None:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        self._socket.settimeout(left)
 
 
 def _check_head(head: h11.Request) -> None:
@@ -158,35 +155,13 @@ def _check_head(head: h11.Request) -> None:
         raise h11.RemoteProtocolError("body too large", error_status_hint=413)
 
 
-_MOST_CONNECTIONS = 128
-_IDLE_SECONDS = 75.0  # between two requests
-_REQUEST_SECONDS = 10.0  # for the client to send a request
-_WRITE_SECONDS = 30.0  # for the peer to read a response
-_LOOK_AGAIN_SECONDS = 0.05
-_BUSY_SECONDS = 1.0  # for requests in progress to end
-_MOST_BODY_BYTES = 4 * 1024**2  # of the bodies that are being sent
-_MOST_HANDSHAKES = 32  # in progress; each can take some 300 KiB
-
-
-class _Protocol(asyncio.StreamReaderProtocol):
-    """Takes a connection that breaks for one that the client has closed.
-
-    Streams would keep the error in a future that nobody awaits, and log it with a traceback, depending on
-    what the garbage collector finds first.
-    """
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        del exc
-        super().connection_lost(None)
-
-
 class Server:
-    """Serves an application on its own thread, from `start` until `stop`.
+    """Serves an application from `start` until `stop`; the application is called by many threads.
 
-    Once ``max_connections`` are open, a new connection replaces one that waits for its client: of the address
-    that has the most of them, the one that has waited the longest. If none waits, the new one waits for up to
-    a second; if all are trusted, it is closed. At most 32 TLS handshakes are in progress. A connection is
-    trusted if its latest request was authenticated.
+    At most ``max_connections`` are open. For a further one, and where all bodies that are being sent take
+    more than 4 MiB, a connection that waits for its client is ended: of the address that has the most of
+    them, the one that has waited the longest. A connection is exempt if its latest request was
+    authenticated. If none can be ended for a second, the new one is closed.
     ``request_timeout`` covers the TLS handshake and the whole request, ``idle_timeout`` the time between
     requests, both in seconds. Bodies over 16 KiB are refused with 413. If the application raises an
     exception, the response is a 500.
@@ -212,15 +187,11 @@ class Server:
         host, port, *_ = listener.getsockname()
         self._host: str = {"::": "127.0.0.1", "0.0.0.0": "127.0.0.1"}.get(host, host)  # noqa: S104  # not bound here
         self.port: int = port
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="web", daemon=True)
-        self._started = threading.Event()
-        # Of the connections that are accepted at once; the others stay until their requests are read.
-        self._burst = max_connections // 8
-        self._opening: set[asyncio.Task[object]] = set()
-        self._tasks: dict[Connection, asyncio.Task[None]] = {}
-        self._waiting: dict[Connection, None] = {}  # for the client; the longest wait comes first
-        self._handshakes: dict[Connection, None] = {}  # in progress, the oldest first
-        self._bodies: dict[Connection, bytes] = {}  # that are being sent, the oldest first
+        # All threads end with the process: a stop waits for nobody.
+        self._thread = threading.Thread(target=self._accept, name="web", daemon=True)
+        self._changed = threading.Condition()
+        self._open: set[Connection] = set()
+        self._stopping = False
 
     @property
     def url(self) -> str:
@@ -230,218 +201,149 @@ class Server:
 
     def start(self) -> None:
         self._thread.start()
-        self._started.wait()
 
     def stop(self, timeout: float) -> None:
         """Stop within ``timeout`` seconds, after the responses in progress; may be called again."""
-        if not self._started.is_set():
-            self._listener.close()
-            return
-        self._grace = timeout * 0.75
-        with suppress(RuntimeError):  # the loop is closed: already stopped
-            self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join(timeout)
-        if self._thread.is_alive():
-            log.warning("the web server did not stop in time")
-
-    async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._stopping = asyncio.Event()
-        self._turn = asyncio.Lock()
-        self._listener.setblocking(False)
-        accepting = asyncio.create_task(self._accept())
-        self._started.set()
-        await self._stopping.wait()
-        # To cancel the task instead could lose a connection that it has been given.
-        with suppress(NotImplementedError):  # on Windows, where closing the socket ends the task
-            self._loop.remove_reader(self._listener)
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            self._stopping = True
+            for connection in self._open:
+                if connection.http.their_state in {h11.IDLE, h11.SEND_BODY}:
+                    connection.end()
+        with suppress(OSError):  # on Windows, where closing it suffices
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        await self._yield()
-        for connection in list(self._waiting):
-            if connection.http.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
-                self._drop(connection)
-        # `asyncio.run` cancels those that remain after the grace period.
-        if tasks := asyncio.all_tasks() - {asyncio.current_task(), accepting}:
-            await asyncio.wait(tasks, timeout=self._grace)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._open, 0.75 * timeout)
+            for connection in self._open:
+                connection.end()
+            self._changed.wait_for(lambda: not self._open, deadline - time.monotonic())
 
-    async def _accept(self) -> None:
-        while not self._stopping.is_set():
+    def _accept(self) -> None:
+        while not self._stopping:
             try:
-                peer, _ = await self._loop.sock_accept(self._listener)
-                if self._stopping.is_set() or not await self._make_room():
-                    peer.close()
-                    continue
-                self._open(peer)
-            except OSError as error:  # the client has gone, or no more files can be opened
+                peer, address = self._listener.accept()
+            except OSError as error:  # the client has gone, no more files can be opened, or this stops
                 log.debug("connection not accepted", extra={"error": error})
-                await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-            if len(self._opening) >= self._burst:
-                # Reads requests that have arrived already, before other connections can replace these.
-                await self._yield()
+                time.sleep(_PAUSE_SECONDS)
+                continue
+            connection = Connection(peer, str(address[0]))
+            try:
+                if self._admit(connection):
+                    threading.Thread(target=self._run, args=(connection,), name="web", daemon=True).start()
+                    continue
+            except RuntimeError as error:  # no more threads can be started
+                log.debug("connection not accepted", extra={"error": error})
+                time.sleep(_PAUSE_SECONDS)
+            self._forget(connection)
 
-    def _open(self, peer: socket.socket) -> None:
-        reader = asyncio.StreamReader(MAX_BYTES)
-        protocol = partial(_Protocol, reader, self._connected)
-        opening = self._loop.create_task(self._loop.connect_accepted_socket(protocol, peer))
-        self._opening.add(opening)
-        opening.add_done_callback(self._opening.discard)
+    def _admit(self, connection: Connection) -> bool:
+        """Count a connection as open, for which another one may be ended; return whether there is room."""
+        deadline = time.monotonic() + _BUSY_SECONDS
+        with self._changed:
+            while len(self._open) >= self._max_connections:
+                # One that was ended counts until its thread has noticed.
+                if not any(one.ended for one in self._open) and (longest := _longest_wait(self._open)):
+                    longest.end()
+                if self._stopping or not self._changed.wait(deadline - time.monotonic()):
+                    return False
+            if not self._stopping:
+                self._open.add(connection)
+            return not self._stopping
 
-    async def _yield(self) -> None:
-        """Wait until what is ready has run, and what that makes ready."""
-        for _ in range(5):
-            await asyncio.sleep(0)
+    def _forget(self, connection: Connection) -> None:
+        connection.close()
+        with self._changed:
+            self._open.discard(connection)
+            self._changed.notify_all()
 
-    async def _queue(self, connection: Connection) -> None:
-        """Wait for a turn: one per iteration of the event loop, for all connections that are not trusted."""
-        # A new connection would otherwise wait several times for all kept ones, or for a piece of all bodies.
-        if not connection.trusted:
-            async with self._turn:
-                await asyncio.sleep(0)
-
-    async def _make_room(self) -> bool:
-        """Return whether another connection can be accepted, for which an idle one is closed."""
-        deadline = self._loop.time() + _BUSY_SECONDS
-        while len(self._tasks) + len(self._opening) >= self._max_connections:
-            if idle := [one for one in self._waiting if not one.trusted]:
-                self._drop(_oldest_of_busiest(idle))
-            elif self._opening:
-                await self._yield()
-            elif len(self._waiting) == len(self._tasks) or self._loop.time() > deadline:
-                return False
-            else:
-                await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-        return True
-
-    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._stopping.is_set():
-            writer.transport.abort()
-            return
-        connection = Connection(reader, writer)
-        self._waiting[connection] = None
-        self._tasks[connection] = task = self._loop.create_task(self._run(connection))
-        task.add_done_callback(lambda _: self._drop(connection))
-
-    def _drop(self, connection: Connection) -> None:
-        self._waiting.pop(connection, None)
-        self._bodies.pop(connection, None)
-        self._handshakes.pop(connection, None)
-        connection.transport.abort()
-        if task := self._tasks.pop(connection, None):
-            task.cancel()
-
-    @asynccontextmanager
-    async def _wait(self, connection: Connection, seconds: float) -> AsyncIterator[None]:
-        self._waiting[connection] = None
+    def _run(self, connection: Connection) -> None:
         try:
-            async with asyncio.timeout(seconds):
-                yield
-        finally:
-            self._waiting.pop(connection, None)
-
-    async def _run(self, connection: Connection) -> None:
-        try:
-            await self._converse(connection)
-            connection.close()
+            self._converse(connection)
         except (OSError, HangUpError) as error:
             log.debug("connection closed", extra={"error": error})
+        except Exception:
+            log.exception("connection failed")
+        finally:
+            self._forget(connection)
 
-    async def _converse(self, connection: Connection) -> None:
+    def _converse(self, connection: Connection) -> None:
         try:
-            async with self._wait(connection, self._request_timeout):
-                if self._tls:
-                    await self._shake_hands(connection, self._tls)
-                request = await connection.request()
-            while request and await self._answer(connection, request):
+            connection.allow(self._request_timeout)
+            if self._tls:
+                connection.start_tls(self._tls)
+            request = connection.request()
+            while request:
+                self._answer(connection, request)
+                if connection.http.our_state is not h11.DONE:
+                    return
                 connection.http.start_next_cycle()
+                # After the change of the state by which `stop` finds who sends no request.
+                if self._stopping:
+                    return
                 if not connection.http.trailing_data[0]:
-                    async with self._wait(connection, self._idle_timeout):
-                        await connection.read()
-                await self._queue(connection)
-                async with self._wait(connection, self._request_timeout):
-                    request = await connection.request()
+                    connection.allow(self._idle_timeout)
+                    connection.read()
+                connection.allow(self._request_timeout)
+                request = connection.request()
         except h11.RemoteProtocolError as error:
             # h11 suggests 501 for an unknown transfer encoding, but that is a client error.
-            await self._refuse(connection, error.error_status_hint if error.error_status_hint < 500 else 400)
+            status = error.error_status_hint if error.error_status_hint < 500 else 400
+            self._respond(connection, Response(b"", status=status, headers={"connection": "close"}))
+            connection.allow(_DISCARD_SECONDS)
+            connection.discard()
 
-    async def _shake_hands(self, connection: Connection, context: Callable[[], ssl.SSLContext]) -> None:
-        """Switch to TLS; of too many handshakes, the oldest of the address that has the most is ended."""
-        await connection.begins_tls()
-        self._handshakes[connection] = None
-        if len(self._handshakes) > _MOST_HANDSHAKES:
-            self._drop(_oldest_of_busiest(self._handshakes))
+    def _answer(self, connection: Connection, request: Request) -> None:
+        connection.waiting = None
         try:
-            await connection.start_tls(context())
-        finally:
-            self._handshakes.pop(connection, None)
-
-    async def _answer(self, connection: Connection, request: Request) -> bool:
-        """Run the application; return whether the connection can take another request."""
-        connection.trusted = False
-        try:
-            response = await self._app(request)
-            connection.trusted = response.authenticated
-            await self._respond(connection, response, head=request.method == "HEAD")
+            response = self._app(request)
         except HangUpError:
             raise
         except Exception:
             log.exception("request failed", extra={"method": request.method, "path": request.path})
-        if connection.http.our_state is h11.SEND_RESPONSE:
-            await self._refuse(connection, 500)
-        return connection.http.our_state is h11.DONE and not self._stopping.is_set()
+            response = Response(b"", status=500, headers={"connection": "close"})
+        connection.trusted = response.authenticated
+        self._respond(connection, response, head=request.method == "HEAD")
+        connection.waiting = time.monotonic()
 
-    async def _respond(self, connection: Connection, response: Response, *, head: bool) -> None:
+    def _respond(self, connection: Connection, response: Response, *, head: bool = False) -> None:
+        with self._changed:
+            connection.waiting = time.monotonic()
+            connection.body = response.body
+            self._limit_bodies(connection)
+            self._changed.notify_all()
+        connection.allow(_WRITE_SECONDS)
         self._begin(connection, response.status, response.all_headers())
-        if response.parts and not head:
-            async for part in response.parts:
-                await self._send(connection, h11.Data(data=part))
-        elif not head:
-            await self._send_body(connection, response)
-        await self._send(connection, h11.EndOfMessage())
-
-    async def _send_body(self, connection: Connection, response: Response) -> None:
-        deadline = self._loop.time() + _WRITE_SECONDS
-        self._bodies[connection] = response.body
-        self._limit_bodies(connection)
-        try:
-            for piece in response.pieces():
-                await self._send(connection, h11.Data(data=piece), deadline - self._loop.time())
-                await self._queue(connection)
-        finally:
-            self._bodies.pop(connection, None)
+        for part in () if head else response.parts or (response.body,):
+            connection.allow(_WRITE_SECONDS)
+            connection.write(h11.Data(data=part))
+        connection.write(h11.EndOfMessage())
+        connection.body = b""
 
     def _limit_bodies(self, newest: Connection) -> None:
-        """Close the connections that have been reading the longest, if all bodies take too much memory."""
-        for connection in list(self._bodies):
-            # Several connections may send the same body.
-            distinct = {id(body): len(body) for body in self._bodies.values()}
-            if sum(distinct.values()) <= _MOST_BODY_BYTES:
+        """End others that receive a body if all bodies take too much memory; several may receive the same."""
+        while sum({id(one.body): len(one.body) for one in self._open}.values()) > _MOST_BODY_BYTES:
+            longest = _longest_wait(one for one in self._open if one.body)
+            if longest is None or longest is newest:
                 return
-            if connection is not newest and not connection.trusted:
-                self._drop(connection)
-
-    async def _refuse(self, connection: Connection, status: int) -> None:
-        self._begin(connection, status, {"content-length": "0", "connection": "close"})
-        await self._send(connection, h11.EndOfMessage())
+            longest.end()
+            longest.body = b""
 
     def _begin(self, connection: Connection, status: int, headers: Mapping[str, str]) -> None:
-        found = {"date": formatdate(usegmt=True), **headers}
-        if self._stopping.is_set():
-            found["connection"] = "close"
-        encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in found.items()]
+        complete = {"date": formatdate(usegmt=True), **headers}
+        if self._stopping:
+            complete["connection"] = "close"
+        encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in complete.items()]
         reason = responses.get(status, "").encode()
         connection.write(h11.Response(status_code=status, headers=encoded, reason=reason))
 
-    async def _send(self, connection: Connection, event: h11.Event, seconds: float = _WRITE_SECONDS) -> None:
-        """Write part of a response; raise HangUpError unless the client receives everything in time."""
-        connection.write(event)
-        try:
-            async with self._wait(connection, seconds):
-                await connection.sent()
-        except OSError as error:
-            raise HangUpError from error
 
-
-def _oldest_of_busiest(connections: Collection[Connection]) -> Connection:
-    """Return the first connection of the address that has the most of them."""
-    ((busiest, _),) = Counter(one.peer for one in connections).most_common(1)
-    return next(one for one in connections if one.peer == busiest)
+def _longest_wait(connections: Iterable[Connection]) -> Connection | None:
+    """Return the connection to end first: of the address with the most of them, the longest wait."""
+    waits = {
+        one: since
+        for one in connections
+        if not (one.trusted or one.ended) and (since := one.waiting) is not None
+    }
+    counts = Counter(one.address for one in waits)
+    return min(waits, key=lambda one: (-counts[one.address], waits[one]), default=None)

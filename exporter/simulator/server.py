@@ -1,10 +1,10 @@
 """The simulator's HTTP servers: the paths of IMDS, and the simulator's page and API."""
 
-import asyncio
 import contextlib
 import re
+import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Self
 from urllib.parse import parse_qsl
@@ -262,7 +262,7 @@ class Application:
         self._vm = vm
         self._control = Control(simulator)
 
-    async def __call__(self, request: Request) -> Response:
+    def __call__(self, request: Request) -> Response:
         match = _PLACE.fullmatch(request.path)
         place = match and (match[1] or match[2] or match[4])
         if not place:
@@ -270,13 +270,13 @@ class Application:
         fault = self._simulator.take_fault(place, request.method)
         if fault and fault.mode == "drop":
             raise HangUpError
-        response = await self._metadata(place, request, fault)
+        response = self._metadata(place, request, fault)
         if fault and fault.mode == "drip":
             return replace(response, parts=_drip(response.body, fault.seconds))
         return response
 
-    async def _metadata(self, place: str, request: Request, fault: Fault | None) -> Response:
-        faulty = await _disturb(fault)
+    def _metadata(self, place: str, request: Request, fault: Fault | None) -> Response:
+        faulty = _disturb(fault)
         if faulty is not None:
             return faulty
         refusal = _refusal(place, request)
@@ -287,7 +287,7 @@ class Application:
         if place != "scheduledevents":
             return self._facts(place, request)
         while (left := self._simulator.first_call_wait()) > 0:
-            await asyncio.sleep(min(left, _LOOK_AGAIN_SECONDS))
+            time.sleep(min(left, _LOOK_AGAIN_SECONDS))
         if request.method == "POST":
             return self._approve(request.body)
         return _tagged(request, self._simulator.document(_version(request)))
@@ -340,12 +340,12 @@ def _refusal(place: str, request: Request) -> Response | None:
     return None
 
 
-async def _disturb(fault: Fault | None) -> Response | None:
+def _disturb(fault: Fault | None) -> Response | None:
     if fault is None:
         return None
     wait = {} if fault.retry_after is None else {"retry-after": str(fault.retry_after)}
     if fault.mode == "delay":
-        await asyncio.sleep(fault.seconds)
+        time.sleep(fault.seconds)
     elif fault.mode == "error":
         return Response(b'{"error":"Simulated failure"}', JSON, fault.status, wait)
     elif fault.mode == "throttle":
@@ -357,10 +357,10 @@ async def _disturb(fault: Fault | None) -> Response | None:
     return None
 
 
-async def _drip(body: bytes, seconds: float) -> AsyncIterator[bytes]:
+def _drip(body: bytes, seconds: float) -> Iterator[bytes]:
     for index in range(len(body)):
         yield body[index : index + 1]
-        await asyncio.sleep(seconds)
+        time.sleep(seconds)
 
 
 def _tagged(request: Request, body: bytes, content_type: str = JSON) -> Response:

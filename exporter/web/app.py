@@ -1,11 +1,10 @@
 """The exporter's web application: routes and access checks."""
 
-import asyncio
-import inspect
 import logging
 import re
-from collections.abc import Awaitable, Callable, Hashable
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
 from datetime import datetime
 from urllib.parse import parse_qs
 
@@ -15,7 +14,7 @@ from msgspec.structs import replace
 from exporter.errors import ConfigurationError, StoppingError
 from exporter.metrics import Metrics
 from exporter.model.views import Demonstration, Views
-from exporter.serving.http import JSON, Request, Response, tagged, text
+from exporter.serving.http import JSON, Handler, Request, Response, tagged, text
 from exporter.web import api
 from exporter.web.auth import Guard
 from exporter.web.exposition import scrape
@@ -24,8 +23,6 @@ from exporter.work import Reloader
 
 log = logging.getLogger(__name__)
 
-_Handler = Callable[[Request], Response | Awaitable[Response]]
-
 _READ = ("GET", "HEAD")
 _ACT = ("POST",)
 # Fewer than the connections that the server keeps, so that probes always find room.
@@ -33,41 +30,40 @@ MOST_IN_WORK = 64
 _BUSY = {"retry-after": "1", "connection": "close"}
 
 
-class TooManyRequestsError(Exception):
-    """So many requests are in work that another one is refused."""
-
-
 class Renderings:
-    """Renders large responses off the event loop, one at a time.
+    """Renders large responses, one at a time.
 
     Requests that arrive while others are in work share the next rendering of what they ask for, so that each
     response is at least as new as its request, and a flood costs little more than one client.
     """
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, "render")
-        self._turn = asyncio.Lock()
-        self._queued: dict[Hashable, asyncio.Task[Response]] = {}
-        self._in_work = 0
+        self._room = threading.BoundedSemaphore(MOST_IN_WORK)
+        self._turn, self._lock = threading.Lock(), threading.Lock()
+        self._queued: dict[Hashable, Future[Response]] = {}
 
-    async def render(self, what: Hashable, function: Callable[[], Response]) -> Response:
-        """Return the result of a call of ``function`` begun after this one, or raise TooManyRequestsError."""
-        if self._in_work >= MOST_IN_WORK:
-            raise TooManyRequestsError
-        task = self._queued.get(what)
-        if task is None:
-            task = self._queued[what] = asyncio.create_task(self._run(what, function))
-        self._in_work += 1
+    def render(self, what: Hashable, function: Callable[[], Response]) -> Response:
+        """Return the result of a call of ``function`` begun after this one; a 503 if too many wait."""
+        if not self._room.acquire(blocking=False):
+            return text("503 Service Unavailable; too many requests", 503, _BUSY)
         try:
-            # A client that disconnects must not cancel the rendering for the others.
-            return await asyncio.shield(task)
+            with self._lock:
+                is_shared = what in self._queued
+                rendering = self._queued.setdefault(what, Future())
+            if not is_shared:
+                with self._turn:
+                    self._run(what, function)
+            return rendering.result()
         finally:
-            self._in_work -= 1
+            self._room.release()
 
-    async def _run(self, what: Hashable, function: Callable[[], Response]) -> Response:
-        async with self._turn:
-            del self._queued[what]
-            return await asyncio.get_running_loop().run_in_executor(self._thread, function)
+    def _run(self, what: Hashable, function: Callable[[], Response]) -> None:
+        with self._lock:
+            rendering = self._queued.pop(what)
+        try:
+            rendering.set_result(function())
+        except Exception as error:  # noqa: BLE001  # raised to all that share it
+            rendering.set_exception(error)
 
 
 class WebApp:
@@ -95,7 +91,7 @@ class WebApp:
         self._renderings = Renderings()
         self._started = views.clock.now()
         self._last_scrape: datetime | None = None
-        self.routes: dict[str, tuple[tuple[str, ...], _Handler]] = {
+        self.routes: dict[str, tuple[tuple[str, ...], Handler]] = {
             "/": (_READ, self._landing),
             "/metrics": (_READ, self._metrics),
             "/api/v1/events": (_READ, self._events),
@@ -106,18 +102,16 @@ class WebApp:
             "/-/reload": (_ACT, self._reload),
         }
 
-    async def __call__(self, request: Request) -> Response:
+    def __call__(self, request: Request) -> Response:
         """Respond to a request, if its client is allowed to send it."""
         settings = WebSettings()
         admitted = False
         try:
             settings = self._settings()
-            response = await self._guard.refusal(settings, request)
+            response = self._guard.refusal(settings, request)
             if response is None:
                 admitted = True
-                response = await self._answer(request)
-        except TooManyRequestsError:
-            response = text("503 Service Unavailable; too many requests", 503, _BUSY)
+                response = self._answer(request)
         except Exception:
             log.exception("request failed", extra={"method": request.method, "path": request.path})
             response = text("500 Internal Server Error; see the exporter's log", 500)
@@ -125,29 +119,28 @@ class WebApp:
         headers = {**response.headers, **configured}
         return replace(response, headers=headers, authenticated=admitted and bool(settings.users))
 
-    async def _answer(self, request: Request) -> Response:
+    def _answer(self, request: Request) -> Response:
         route = self.routes.get(request.path.rstrip("/") or "/")
         if route is None:
             return text("404 Not Found; / lists what there is", 404)
         methods, handler = route
         if request.method not in methods:
             return text("405 Method Not Allowed", 405, {"allow": ", ".join(methods)})
-        answer = handler(request)
-        return await answer if inspect.isawaitable(answer) else answer
+        return handler(request)
 
-    async def _metrics(self, request: Request) -> Response:
-        response = await self._renderings.render(*scrape(self._registry, request))
+    def _metrics(self, request: Request) -> Response:
+        response = self._renderings.render(*scrape(self._registry, request))
         self._last_scrape = self._views.clock.now()
         return response
 
-    async def _landing(self, request: Request) -> Response:
+    def _landing(self, request: Request) -> Response:
         # Imported on first use: most VMs' pages are never viewed.
         from exporter.web.page import landing
 
-        page = await self._renderings.render("page", lambda: landing(self._views, self._demonstration))
+        page = self._renderings.render("page", lambda: landing(self._views, self._demonstration))
         return tagged(request, page)
 
-    async def _events(self, request: Request) -> Response:
+    def _events(self, request: Request) -> Response:
         given = parse_qs(request.query).get("page", ["1"])[-1]
         if not re.fullmatch("[1-9][0-9]{0,4}", given):
             return text("400 Bad Request; page must be a number from 1 to 99999", 400)
@@ -160,7 +153,7 @@ class WebApp:
             events = api.events(snapshot, views.approval, page)
             return Response(msgspec.json.encode(events), JSON, headers=more)
 
-        return await self._renderings.render(("events", page), render)
+        return self._renderings.render(("events", page), render)
 
     def _status(self, _: Request) -> Response:
         status = api.status(self._views, self._started, self._last_scrape)
@@ -177,13 +170,13 @@ class WebApp:
         reason = self._views.out_of_service()
         return text(f"Out of service: {reason}", 503) if reason else text("In service.")
 
-    async def _reload(self, request: Request) -> Response:
+    def _reload(self, request: Request) -> Response:
         if self._reloader is None:
             return text("403 Forbidden; start with --web.enable-lifecycle to allow this", 403)
         if _from_elsewhere(request):
             return text("403 Forbidden; the request comes from a page of another site", 403)
         try:
-            await asyncio.wrap_future(self._reloader.request())
+            self._reloader.request().result()
         except ConfigurationError as error:
             return text(f"Reload failed, keeping the current configuration: {error}", 500)
         except StoppingError as error:

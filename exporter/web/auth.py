@@ -1,14 +1,13 @@
 """Basic authentication with bcrypt, and the rate limit."""
 
-import asyncio
 import base64
 import hashlib
 import hmac
 import logging
 import math
 import secrets
+import threading
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 
 from prometheus_client import Counter
 
@@ -22,8 +21,8 @@ log = logging.getLogger(__name__)
 _BCRYPT_BYTES = 72
 _REMEMBERED = 100
 _FOLD_SECONDS = 60.0
-# In addition to the one in progress.
-_MOST_WAITING = 16
+# The one in progress, and those that wait for it.
+_MOST_CHECKS = 4
 # Refused clients must not occupy connections that others need.
 _CLOSE = {"connection": "close"}
 _CHALLENGE = {"www-authenticate": 'Basic realm="azure-scheduled-events-exporter", charset="UTF-8"'}
@@ -38,23 +37,25 @@ class Guard:
         self._passwords = Passwords()
         # Failed guesses must not use up the rate limit of clients with a correct password.
         self._known_bucket, self._bucket = _Bucket(clock), _Bucket(clock)
+        self._lock = threading.Lock()
         self._clock = clock
         self._failures = failures
         self._unlogged = 0
         self._log_at = -math.inf
 
-    async def refusal(self, settings: WebSettings, request: Request) -> Response | None:
+    def refusal(self, settings: WebSettings, request: Request) -> Response | None:
         """Return the response that rejects a request, or None to admit it."""
         given = _credentials(request.header(b"authorization")) if settings.users else None
         known = given is not None and self._passwords.remembers(settings.users, *given)
         bucket = self._known_bucket if known else self._bucket
-        if settings.rate_limit and not bucket.take(settings.rate_limit):
-            return _TOO_MANY
+        with self._lock:
+            if settings.rate_limit and not bucket.take(settings.rate_limit):
+                return _TOO_MANY
         if known or not settings.users:
             return None
         if given is None:
             return _UNAUTHORIZED
-        right = await self._passwords.check(settings.users, *given)
+        right = self._passwords.check(settings.users, *given)
         if right is None:
             return _TOO_MANY
         if right:
@@ -65,12 +66,13 @@ class Guard:
     def _count_failed(self, client: str) -> None:
         """Count a failed login; log the first at once, then at most one line a minute."""
         self._failures.inc()
-        self._unlogged += 1
-        now = self._clock.monotonic()
-        if now >= self._log_at:
-            # Not the name: people type their password there.
-            log.warning("failed logins", extra={"count": self._unlogged, "last_client": client})
-            self._unlogged, self._log_at = 0, now + _FOLD_SECONDS
+        with self._lock:
+            self._unlogged += 1
+            now = self._clock.monotonic()
+            if now >= self._log_at:
+                # Not the name: people type their password there.
+                log.warning("failed logins", extra={"count": self._unlogged, "last_client": client})
+                self._unlogged, self._log_at = 0, now + _FOLD_SECONDS
 
 
 def _credentials(header: str) -> tuple[str, bytes] | None:
@@ -86,7 +88,7 @@ def _credentials(header: str) -> tuple[str, bytes] | None:
 
 
 class Passwords:
-    """Checks passwords against bcrypt hashes, off the event loop, one at a time.
+    """Checks passwords against bcrypt hashes, one at a time.
 
     At cost 10 a check takes some 60 ms of CPU. The last passwords that were right are kept as keyed hashes,
     with a random key per process, so that only the first scrape pays for it.
@@ -95,34 +97,31 @@ class Passwords:
     def __init__(self) -> None:
         self._key = secrets.token_bytes()
         self._right: set[bytes] = set()
-        self._checks = 0
-        self._one_at_a_time = ThreadPoolExecutor(1, "password")
+        self._room = threading.BoundedSemaphore(_MOST_CHECKS)
+        self._one_at_a_time = threading.Lock()
 
     def remembers(self, users: Mapping[str, bytes], name: str, password: bytes) -> bool:
         """Return whether the password has been verified for the user before."""
         return name in users and self._ticket(name, users[name], password) in self._right
 
-    async def check(self, users: Mapping[str, bytes], name: str, password: bytes) -> bool | None:
+    def check(self, users: Mapping[str, bytes], name: str, password: bytes) -> bool | None:
         """Return whether the password is the user's, or None, at once, if too many checks wait already.
 
         For an unknown name the most expensive hash is checked in vain: the time discloses no names.
         """
-        if self._checks > _MOST_WAITING:
+        if not self._room.acquire(blocking=False):
             return None
         hashed = users.get(name) or max(users.values(), key=_cost)
-        check = asyncio.get_running_loop().run_in_executor(self._one_at_a_time, _fits, password, hashed)
-        self._checks += 1
-        check.add_done_callback(self._done)
-        # Otherwise a client that leaves would have a check counted as ended that the thread still runs.
-        right = await asyncio.shield(check) and name in users
+        try:
+            with self._one_at_a_time:
+                right = _fits(password, hashed) and name in users
+        finally:
+            self._room.release()
         if right:
             if len(self._right) >= _REMEMBERED:
                 self._right.clear()
             self._right.add(self._ticket(name, hashed, password))
         return right
-
-    def _done(self, _: object) -> None:
-        self._checks -= 1
 
     def _ticket(self, name: str, hashed: bytes, password: bytes) -> bytes:
         # Including the hash invalidates the entry when the password changes.

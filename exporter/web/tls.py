@@ -140,7 +140,7 @@ class ContextBuilder:
             if kind != "RequireAndVerifyClientCert":
                 message = "needs client_auth_type: RequireAndVerifyClientCert, so that there is a name"
                 raise self._error("client_allowed_sans", message)
-            self._context.sslobject_class = _checking(
+            self._context.sslsocket_class = _checking(
                 frozenset(map(_normal_name, section.client_allowed_sans))
             )
         return found
@@ -182,12 +182,12 @@ def _reason(error: ssl.SSLError) -> str:
     return (error.reason or "not understood by OpenSSL").lower().replace("_", " ")
 
 
-def _checking(allowed: frozenset[str]) -> type[ssl.SSLObject]:
+def _checking(allowed: frozenset[str]) -> type[ssl.SSLSocket]:
     """Return a connection class that accepts only clients whose certificate has an allowed name."""
 
-    class Checking(ssl.SSLObject):
-        def do_handshake(self) -> None:
-            super().do_handshake()
+    class Checking(ssl.SSLSocket):
+        def do_handshake(self, block: bool = False) -> None:
+            super().do_handshake(block)
             # Typeshed's type for a certificate does not distinguish its fields.
             certificate: dict[str, Any] = dict(self.getpeercert() or {})
             if not any(_normal_name(value) in allowed for _, value in certificate.get("subjectAltName", ())):

@@ -122,13 +122,18 @@ def scrape_anew(program: Running) -> None:
     program.get("/metrics")
 
 
+def protected(folder: Path, cost: int, others: str = "") -> tuple[tuple[str, str], str]:
+    """Return flags by which a password is needed, and a header with it; ``others`` are further users."""
+    web, hashed = folder / "web.yml", bcrypt.hashpw(b"right", bcrypt.gensalt(cost)).decode()
+    web.write_text(f"basic_auth_users: {{known: '{hashed}', {others}}}")
+    return ("--web.config.file", str(web)), "Basic " + base64.b64encode(b"known:right").decode()
+
+
 @pytest.mark.parametrize("kind", ["guess", "send_half"])
 def test_an_attack_keeps_out_nobody_who_is_known(kind: str, tmp_path: Path) -> None:
     """Scrapes with a password that was right before succeed, and memory stays within 16 MiB."""
-    web = tmp_path / "web.yml"
-    web.write_text(f"basic_auth_users: {{prom: '{bcrypt.hashpw(b'right', bcrypt.gensalt(10)).decode()}'}}")
-    right = "Basic " + base64.b64encode(b"prom:right").decode()
-    with running(tmp_path, "--web.config.file", str(web), authorization=right) as program:
+    flags, right = protected(tmp_path, 10)
+    with running(tmp_path, *flags, authorization=right) as program:
         kept = http.client.HTTPConnection("127.0.0.1", program.port, timeout=ANSWER_SECONDS)
         for _ in range(5):
             program.get("/metrics")
@@ -143,3 +148,14 @@ def test_an_attack_keeps_out_nobody_who_is_known(kind: str, tmp_path: Path) -> N
         kept.close()
         assert resident(program.process.pid, "VmHWM") - before < 16
         program.stop()
+
+
+@pytest.mark.parametrize("cost", [4, 31])
+def test_guesses_do_not_delay_the_stop(cost: int, tmp_path: Path) -> None:
+    """Neither those that wait nor one in progress, be it about to end with the interpreter or in days."""
+    flags, right = protected(tmp_path, 4, f"prom: '$2b${cost:02}${'.' * 53}'")
+    with running(tmp_path, *flags, authorization=right) as program:
+        files = program.files()
+        with attacked("guess", program.port, 60):
+            eventually(lambda: program.files() > files + 3)
+            program.stop()

@@ -1,6 +1,5 @@
 """Helpers for the tests of `exporter.serving`: applications, a server, and clients."""
 
-import asyncio
 import http.client
 import socket
 import threading
@@ -15,7 +14,7 @@ from exporter.serving.server import Server
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-async def echo(request: Request) -> Response:
+def echo(request: Request) -> Response:
     return Response(f"{request.method} {len(request.body)}".encode())
 
 
@@ -26,11 +25,10 @@ class Gate:
         self.entered = threading.Semaphore(0)
         self.open = threading.Event()
 
-    async def __call__(self, request: Request) -> Response:
+    def __call__(self, request: Request) -> Response:
         self.entered.release()
-        while not self.open.is_set():
-            await asyncio.sleep(0.005)
-        return await echo(request)
+        self.open.wait()
+        return echo(request)
 
 
 @contextmanager

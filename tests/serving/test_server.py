@@ -45,9 +45,9 @@ def test_bodies_are_bounded() -> None:
     """16 KiB pass, a byte more is answered 413; half of one, even after 100 Continue, is not a request."""
     seen: list[tuple[str, int]] = []
 
-    async def noted(request: Request) -> Response:
+    def noted(request: Request) -> Response:
         seen.append((request.client, len(request.body)))
-        return await echo(request)
+        return echo(request)
 
     with serving(noted) as server:
         with connect(server) as peer:
@@ -61,6 +61,16 @@ def test_bodies_are_bounded() -> None:
     assert seen == [("127.0.0.1", MAX_BYTES), ("127.0.0.1", 10_001)]
 
 
+def test_a_refused_client_that_goes_on_sending_reads_why() -> None:
+    """The connection is not reset before the client has the response."""
+    with serving() as server, connect(server) as peer:
+        peer.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n")
+        assert peer.recv(1) == b"H"
+        peer.sendall(bytes(1_000_000))
+        assert peer.recv(1000).startswith(b"TTP/1.1 413 ")
+        assert peer.recv(1000) == b""
+
+
 @pytest.mark.parametrize(
     "case",
     ["/a%20b/?c=%20 /a b/ c=%20", "http://x/a?c /a c", "HTTPS://x?c / c", "http://x / ", "/://x /://x "],
@@ -68,7 +78,7 @@ def test_bodies_are_bounded() -> None:
 def test_targets(case: str) -> None:
     """A path may follow a server's name, as for a proxy; it is decoded, and the query is not."""
 
-    async def noted(request: Request) -> Response:
+    def noted(request: Request) -> Response:
         return Response(f"{request.path} {request.query}".encode())
 
     with serving(noted) as server, connect(server) as peer:
@@ -107,7 +117,7 @@ def test_garbage_is_refused_and_not_logged(
 def test_a_failing_application(caplog: pytest.LogCaptureFixture, error: type[Exception], logged: int) -> None:
     """The client gets 500, and the log has the reason; an application may also hang up, without a word."""
 
-    async def failing(_: Request) -> Response:
+    def failing(_: Request) -> Response:
         raise error
 
     with serving(failing) as server, connect(server) as peer:
@@ -177,7 +187,7 @@ def test_a_stop_leaves_no_connection_open() -> None:
         gc.collect()
 
 
-async def large(_: Request) -> Response:
+def large(_: Request) -> Response:
     return Response(LARGE)
 
 

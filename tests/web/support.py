@@ -1,4 +1,3 @@
-import asyncio
 import ssl
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -135,16 +134,11 @@ class Answer:
         return self.body.decode()
 
 
-async def call(app: Handler, path: str, method: str = "GET", query: str = "", **headers: str) -> Answer:
+def ask(where: Scene | Handler, path: str, method: str = "GET", query: str = "", **headers: str) -> Answer:
     """Ask an application without a server; a header's name has underscores for its hyphens."""
     encoded = tuple((name.replace("_", "-").encode(), value.encode()) for name, value in headers.items())
-    response = await app(Request(method, path, query, encoded, b"", "192.0.2.1"))
-    body = b"".join(response.pieces())
-    return Answer(response.status, response.all_headers(), body, response.authenticated)
-
-
-def ask(where: Scene | Handler, path: str, method: str = "GET", query: str = "", **headers: str) -> Answer:
-    return asyncio.run(call(_app(where), path, method, query, **headers))
+    response = _app(where)(Request(method, path, query, encoded, b"", "192.0.2.1"))
+    return Answer(response.status, response.all_headers(), response.body, response.authenticated)
 
 
 @contextmanager

@@ -1,9 +1,10 @@
 import ast
-import asyncio
 import base64
 import inspect
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import islice
 
 import bcrypt
 import pytest
@@ -15,7 +16,7 @@ from exporter.web.app import WebApp
 from exporter.web.auth import Passwords
 from exporter.web.webfile import RateLimit, WebSettings
 from tests.clocks import HandClock
-from tests.web.support import Answer, Scene, application, ask, call
+from tests.web.support import Answer, Scene, application, ask
 
 USERS = {
     "alice": bcrypt.hashpw(b"wonder:land", bcrypt.gensalt(4)),
@@ -32,10 +33,8 @@ def _protected() -> WebApp:
     return application(settings=lambda: WebSettings(users=USERS))
 
 
-async def _right(
-    passwords: Passwords, name: str, password: bytes, users: Mapping[str, bytes] = USERS
-) -> bool:
-    return passwords.remembers(users, name, password) or bool(await passwords.check(users, name, password))
+def _right(passwords: Passwords, name: str, password: bytes, users: Mapping[str, bytes] = USERS) -> bool:
+    return passwords.remembers(users, name, password) or bool(passwords.check(users, name, password))
 
 
 @pytest.fixture
@@ -98,14 +97,10 @@ def test_only_the_right_password_opens(header: str, status: int) -> None:
 def test_passwords_are_checked_once(checks: list[tuple[bytes, int]]) -> None:
     """What is right costs bcrypt once; a new hash counts at once."""
     changed = {"alice": bcrypt.hashpw(b"new", bcrypt.gensalt(4))}
-
-    async def scrape() -> list[bool]:
-        passwords = Passwords()
-        given = [b"wonder:land", b"wonder:land", b"wrong", b"wonder:land"]
-        found = [await _right(passwords, "alice", password) for password in given]
-        return found + [await _right(passwords, "alice", word, changed) for word in (b"wonder:land", b"new")]
-
-    assert asyncio.run(scrape()) == [True, True, False, True, False, True]
+    passwords = Passwords()
+    given = [b"wonder:land", b"wonder:land", b"wrong", b"wonder:land"]
+    assert [_right(passwords, "alice", word) for word in given] == [True, True, False, True]
+    assert [_right(passwords, "alice", word, changed) for word in (b"wonder:land", b"new")] == [False, True]
     assert [word for word, _ in checks] == [b"wonder:land", b"wrong", b"wonder:land", b"new"]
 
 
@@ -113,8 +108,8 @@ def test_passwords_are_checked_once(checks: list[tuple[bytes, int]]) -> None:
 def test_the_time_of_a_check_reveals_no_name(checks: list[tuple[bytes, int]], name: str, cost: int) -> None:
     """For an unknown name it is that of the most expensive hash."""
     hashes = {name: bcrypt.hashpw(b"x", bcrypt.gensalt(cost)) for name, cost in (("dear", 7), ("cheap", 4))}
-    assert asyncio.run(Passwords().check(hashes, name, b"wrong")) is False
-    assert asyncio.run(Passwords().check(hashes, name, b"x")) is (name in hashes)
+    assert Passwords().check(hashes, name, b"wrong") is False
+    assert Passwords().check(hashes, name, b"x") is (name in hashes)
     assert checks == [(b"wrong", cost), (b"x", cost)]
 
 
@@ -147,58 +142,48 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     passwords = Passwords()
     right = [("alice", b"wonder:land"), ("b\u00f6b", "p\u00e4ss".encode()), ("long", b"x" * 72)]
     for one in right:
-        assert asyncio.run(_right(passwords, *one))
+        assert _right(passwords, *one)
     assert [passwords.remembers(USERS, *one) for one in right] == [False, False, True]
     assert {len(ticket) for ticket in passwords._right} == {32}
     assert not passwords._right & {Passwords()._ticket(who, USERS[who], word) for who, word in right}
 
 
 class Gate:
-    """Stands in for bcrypt: lets no check end before it is opened, and notes what was checked."""
+    """Stands in for bcrypt: lets no check end before it is opened, and counts those in progress."""
 
     def __init__(self) -> None:
-        self.fits = False
         self.open = threading.Event()
-        self.begun = threading.Event()
-        self.checked: list[bytes] = []
+        self.at_once: list[int] = []
+        self._in_progress = 0
 
-    def __call__(self, password: bytes, _: bytes) -> bool:
-        self.checked.append(password)
-        self.begun.set()
+    def __call__(self, _: bytes, __: bytes) -> bool:
+        self._in_progress += 1
+        self.at_once.append(self._in_progress)
         self.open.wait(30)
-        return self.fits
+        self._in_progress -= 1
+        return False
 
 
-@pytest.fixture
-def gate() -> Iterator[Gate]:
-    found = Gate()
-    yield found
-    found.open.set()
-
-
-def test_a_flood_of_wrong_passwords_holds_up_no_right_one(
-    gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Sixteen checks wait, other clients get 429 and are disconnected; known ones are served immediately."""
-    app = _protected()
+def test_a_flood_of_wrong_passwords_holds_up_no_right_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One check runs, three wait, others get 429 and are disconnected; known clients are served meanwhile."""
+    app, gate = _protected(), Gate()
     known = _header("alice", "wonder:land")
+    assert ask(app, "/metrics", authorization=known).status == 200
+    monkeypatch.setattr(auth, "_fits", gate)
 
-    async def flood() -> tuple[list[Answer], int, list[int]]:
-        assert (await call(app, "/metrics", authorization=known)).status == 200
-        monkeypatch.setattr(auth, "_fits", gate)
-        asked = [call(app, "/metrics", authorization=_header("alice", f"wrong{n}")) for n in range(60)]
-        guesses = [asyncio.create_task(one) for one in asked]
-        await asyncio.wait(guesses, return_when=asyncio.FIRST_COMPLETED)
-        refused = [task.result() for task in guesses if task.done()]
-        amid = (await call(app, "/metrics", authorization=known)).status
+    def guess(number: int) -> Answer:
+        return ask(app, "/metrics", authorization=_header("alice", f"wrong{number}"))
+
+    with ThreadPoolExecutor(60) as pool:
+        guesses = [pool.submit(guess, number) for number in range(60)]
+        refused = [guess.result() for guess in islice(as_completed(guesses, timeout=30), 56)]
+        amid = ask(app, "/metrics", authorization=known).status
         gate.open.set()
-        return refused, amid, sorted([(await one).status for one in guesses])
-
-    refused, amid, statuses = asyncio.run(flood())
     assert amid == 200
-    assert statuses == [401] * 17 + [429] * 43
-    assert [answer.status for answer in refused] == [429] * 43
+    assert sorted(guess.result().status for guess in guesses) == [401] * 4 + [429] * 56
+    assert [answer.status for answer in refused] == [429] * 56
     assert {(one.headers["connection"], one.headers["retry-after"]) for one in refused} == {("close", "1")}
+    assert gate.at_once == [1] * 4
 
 
 def test_the_rate_limit_refuses_and_recovers() -> None:
