@@ -120,7 +120,7 @@ NOTICE = f":16: {CHANGES}[1].notice: can change only while the event is Schedule
         (
             "15m",
             "soon",
-            ":8: events[0].notice: is not a valid duration; write it like 500ms, 1s, 15m, 1h30m or 7d",
+            ":8: events[0].notice: 'soon' is not a valid duration; write it like 500ms, 1s, 15m, 1h30m or 7d",
         ),
         (TAIL, "    cancelled_after: 15m\n", CANCELLED),
         (TAIL, "    cancelled_after: 0s\n", CANCELLED),
@@ -138,7 +138,7 @@ NOTICE = f":16: {CHANGES}[1].notice: can change only while the event is Schedule
             "",
             f":13: {CHANGES}[0]: must have at least one of vms, notice, description, duration_in_seconds",
         ),
-        ("after: 5m", "in: 5m", f":13: {CHANGES}[0].*: unknown key; "),
+        ("after: 5m", "in: 5m", f":13: {CHANGES}[0].in: unknown key; "),
         (CHANGED.partition("events:")[2], " []\n", ":5: events: must hold an event at least"),
         ("3m", "0s", ":11: events[0].returns_after: must be more than 0s"),
         (

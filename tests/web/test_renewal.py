@@ -64,7 +64,7 @@ def test_changed_users_hold_after_a_second(tmp_path: Path) -> None:
     setting.clock.pass_seconds(1)
     assert list(setting.config.current().users) == ["bob"]
     _rewrite(path, "nonsense: 1\n")
-    with pytest.raises(ConfigurationError, match=r":1: \*: unknown key"):
+    with pytest.raises(ConfigurationError, match=":1: nonsense: unknown key"):
         setting.config.reload()
     assert list(setting.config.current().users) == ["bob"]
     _rewrite(path, _users("alice"))
@@ -86,7 +86,7 @@ def test_a_broken_file_keeps_the_old_settings(tmp_path: Path) -> None:
     setting.clock.pass_seconds(1)
     assert list(setting.config.current().users) == ["alice"]
     (problem,) = setting.problems()
-    assert problem.startswith(f"{path}:2: basic_auth_users.*: is not a bcrypt hash")
+    assert problem.startswith(f"{path}:2: basic_auth_users.alice: is not a bcrypt hash")
     assert "canary" not in problem
     path.unlink()
     setting.clock.pass_seconds(1)
@@ -107,7 +107,7 @@ def test_a_reload_that_a_broken_file_refuses(build: Build, tmp_path: Path) -> No
     assert bench.reload() == 500
     bench.advance(2)
     wrong, missed = bench.api("problems")
-    assert ":1: *: unknown key" in wrong
+    assert ":1: nonsense: unknown key" in wrong
     assert missed.startswith("reload_failed: nothing was reloaded")
     _rewrite(path, "")
     bench.advance(2)

@@ -3,9 +3,11 @@
 Sources: OpenTelemetry's pages "Environment Variable Specification" (exporters, sampler, interval of metrics),
 "OpenTelemetry Protocol Exporter" (endpoint, timeout, protocol) and "Metrics Exporter - OTLP" (temporality).
 The SDK reads all others itself; it does not handle an endpoint with surrounding blanks or with a query, nor a
-timeout of zero or of hours, and it sends without compression if it does not know the one that is set.
+timeout of zero or of hours, and it sends without compression if it does not know the one that is set. Headers
+and attributes that are malformed it drops, and logs with their text.
 """
 
+import logging
 import math
 from collections.abc import Mapping
 from typing import Literal
@@ -64,6 +66,7 @@ def selected(signal: Signal, enabled: Literal["auto"] | bool, environ: Mapping[s
         if signal is Signal.METRICS:
             _check_temporality(environ)
         found[OTLP] = _label(variable, address)
+    _check_attributes(environ)
     if CONSOLE in chosen:
         found[CONSOLE] = CONSOLE
     return found
@@ -154,8 +157,27 @@ def _check_protocol(signal: Signal, environ: Mapping[str, str]) -> None:
 
 def _check_headers(signal: Signal, environ: Mapping[str, str]) -> None:
     variable, headers = _setting(signal, environ, "HEADERS")
-    if any(entry.strip() and "=" not in entry for entry in headers.split(",")):
-        raise ConfigurationError(f"{variable}: an entry is not of the form name=value")
+    if not headers:
+        return
+    from opentelemetry.util.re import parse_env_headers
+
+    # It logs what it does not accept, which may be a secret.
+    logging.getLogger(parse_env_headers.__module__).setLevel(logging.CRITICAL)
+    for number, entry in enumerate(headers.split(","), 1):
+        if entry.strip() and not parse_env_headers(entry, liberal=True):
+            raise ConfigurationError(
+                f"{variable}: entry {number} is not valid; write name=value without quotation marks, and "
+                "percent-encode what is not a letter, a digit or -, such as a space as %20 and ; as %3B"
+            )
+
+
+def _check_attributes(environ: Mapping[str, str]) -> None:
+    name = "OTEL_RESOURCE_ATTRIBUTES"
+    for number, entry in enumerate(_given(environ, name).split(","), 1):
+        if entry.strip() and "=" not in entry:
+            raise ConfigurationError(
+                f"{name}: entry {number} is not of the form name=value; write a comma in a value as %2C"
+            )
 
 
 def _check_compression(signal: Signal, environ: Mapping[str, str]) -> None:

@@ -15,6 +15,11 @@ TRACES = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 TEMPORALITY = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
 HERE = "http://localhost:4318"
 OTLP = {"otlp": HERE}
+ENCODE = (
+    "write name=value without quotation marks, and percent-encode what is not a letter, a digit or -, such "
+    "as a space as %20 and ; as %3B"
+)
+NO_PAIR = "OTEL_RESOURCE_ATTRIBUTES: entry 2 is not of the form name=value; write a comma in a value as %2C"
 CONSOLE = {"console": "console"}
 NO_URL = ": is not a valid URL; write it like http://localhost:4318"
 NO_GRPC = (
@@ -52,6 +57,12 @@ NO_GRPC = (
             {ENDPOINT: "https://user:secret@[2001:db8::1]:4318/token"},
             {"otlp": "https://[2001:db8::1]:4318"},
         ),
+        (
+            "auto",
+            {ENDPOINT: HERE, "OTEL_EXPORTER_OTLP_HEADERS": "Authorization=Bearer abc, x=%22a%3B%C3%BC,"},
+            OTLP,
+        ),
+        ("auto", {ENDPOINT: HERE, "OTEL_RESOURCE_ATTRIBUTES": "a=b=c, d=,"}, OTLP),
         ("auto", {ENDPOINT: HERE, TRACES: "https://otel.example/x"}, {"otlp": "https://otel.example"}),
     ],
 )
@@ -85,10 +96,22 @@ def test_what_is_wanted(
             (signal, {ENDPOINT: HERE, f"OTEL_EXPORTER_{name}": "grpc"}, f"OTEL_EXPORTER_{name}{NO_GRPC}")
             for signal, name in ((Signal.TRACES, "OTLP_PROTOCOL"), (Signal.METRICS, "OTLP_METRICS_PROTOCOL"))
         ),
-        (
-            Signal.TRACES,
-            {ENDPOINT: HERE, "OTEL_EXPORTER_OTLP_HEADERS": "a=b, CANARY,"},
-            "OTEL_EXPORTER_OTLP_HEADERS: an entry is not of the form name=value",
+        *(
+            (
+                Signal.METRICS,
+                {ENDPOINT: HERE, name: f"a=b, {entry},"},
+                f"{name}: entry 2 is not valid; {ENCODE}",
+            )
+            for name in ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_METRICS_HEADERS")
+            for entry in ("CANARY", '"x=CANARY"', "x=CANARY;y", "x=CANARYü", 'x="CANARY"', "x y=CANARY")
+        ),
+        *(
+            (
+                Signal.LOGS,
+                variables | {"OTEL_RESOURCE_ATTRIBUTES": "a=b,CANARY"},
+                NO_PAIR,
+            )
+            for variables in ({ENDPOINT: HERE}, {"OTEL_LOGS_EXPORTER": "console"})
         ),
         *(
             (
@@ -118,11 +141,14 @@ def test_what_is_wanted(
         ),
     ],
 )
-def test_what_cannot_be_followed(signal: Signal, environ: dict[str, str], message: str) -> None:
-    """The message names the variable of the signal and the remedy, and no secret."""
+def test_what_cannot_be_followed(
+    signal: Signal, environ: dict[str, str], message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The message names the variable of the signal and the remedy, and no secret; neither does the log."""
     with pytest.raises(ConfigurationError) as caught:
         selected(signal, "auto", environ)
     assert str(caught.value) == message
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize(
