@@ -184,19 +184,22 @@ def simulate(**flags: Any) -> None:
 
 
 @main.command(params=[*COMMON, EXPORTER_URL])
+@click.argument("event_ids", metavar="[EVENT_ID...]", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--watch", is_flag=True, help="Ask again at every poll interval until interrupted.")
-def events(*, as_json: bool, watch: bool, exporter_url: Any, **flags: Any) -> None:
-    """Show the current events.
+def events(
+    event_ids: tuple[str, ...], *, as_json: bool, watch: bool, exporter_url: Any, **flags: Any
+) -> None:
+    """Show the current events, all or some.
 
-    Asks the running exporter, which knows when each event was first seen and started. Asks IMDS instead if
-    --imds.endpoint is set or if no exporter answers.
+    The first characters of an id suffice. Asks the running exporter, which knows when each event was first
+    seen and started. Asks IMDS instead if --imds.endpoint is set or if no exporter answers.
     """
     from exporter.commands import events as inspection
 
     settings = loading.load(flags["config_file"], overrides(flags))
     url = None if flags["imds_endpoint"] else exporter_url
-    inspection.show(settings, SystemClock(), exporter_url=url, as_json=as_json, watch=watch)
+    inspection.show(settings, SystemClock(), event_ids, exporter_url=url, as_json=as_json, watch=watch)
 
 
 @main.command(params=[*COMMON])
@@ -207,9 +210,9 @@ def events(*, as_json: bool, watch: bool, exporter_url: Any, **flags: Any) -> No
 def approve(event_ids: tuple[str, ...], *, yes: bool, wait: bool, timeout: float, **flags: Any) -> None:
     """Approve events by hand.
 
-    Approved events start before their NotBefore, for every VM that they affect. Shows the events and the
-    affected VMs, and asks for confirmation. With --wait, the exit status is 0 if all have started or
-    completed, 3 if one was cancelled, and 1 otherwise.
+    Approved events start before their NotBefore, for every VM that they affect. The first characters of an id
+    suffice. Shows the events and the affected VMs, and asks for confirmation. With --wait, the exit status is
+    0 if all have started or completed, 3 if one was cancelled, and 1 otherwise.
     """
     from exporter.commands import approve as manual
 

@@ -11,6 +11,7 @@ import click
 
 from exporter.clock import Clock
 from exporter.commands import terminal
+from exporter.commands.events import chosen
 from exporter.config import Config
 from exporter.errors import ExporterError, ImdsError, PollOutcome
 from exporter.imds.client import ImdsClient, PollPauses, client_of
@@ -57,7 +58,7 @@ def run(settings: Config, event_ids: Sequence[str], clock: Clock, *, yes: bool, 
                 click.echo("Nothing was approved.")
                 return 1
             # The confirmation is for the events as shown, and may have taken long.
-            document, still_wanted = _wanted(imds, event_ids)
+            document, still_wanted = _wanted(imds, [event.event_id for event in wanted])
             if still_wanted != wanted:
                 raise ExporterError("something changed meanwhile; nothing was approved; look again")
         for event in wanted:
@@ -164,19 +165,14 @@ def _wait(imds: _Imds, followed: Followed, seconds: float, clock: Clock) -> int:
 
 
 def _wanted(imds: _Imds, event_ids: Sequence[str]) -> tuple[Document, list[ScheduledEvent]]:
-    """Return the newest document, and its events of these ids, each once."""
+    """Return the newest document, and its events of these ids or their beginnings, each once."""
     document = imds.document()
     found = [_scheduled(document, event_id) for event_id in event_ids]
     return document, list({event.key: event for event in found}.values())
 
 
 def _scheduled(document: Document, event_id: str) -> ScheduledEvent:
-    found = next((event for event in document.events if event.key == event_id.strip().lower()), None)
-    if found is None:
-        listed = ", ".join(printable(event.event_id) for event in document.events) or "none"
-        raise ExporterError(
-            f"{printable(event_id)} is not pending; nothing was approved. Pending events: {listed}"
-        )
+    found = chosen(event_id, document.events, lambda event: [event.event_id], "; nothing was approved")
     if found.event_status != SCHEDULED:
         status = printable(found.event_status)
         raise ExporterError(f"{printable(found.event_id)} is {status} already; nothing was approved")

@@ -1,9 +1,10 @@
 """`events`: the current events, from the running exporter or from IMDS, once or repeatedly."""
 
 import contextlib
+import json
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
 from typing import Literal, TypeVar
 from urllib.parse import urlsplit
@@ -21,6 +22,7 @@ from exporter.config import Config
 from exporter.errors import ExporterError, ImdsError, basic
 from exporter.imds.client import ImdsClient, asked_again, client_of
 from exporter.model.documents import decode_document
+from exporter.model.events import lower
 from exporter.model.views import EventView, listed_view, urgency
 from exporter.model.wording import printable
 from exporter.timefmt import rfc3339
@@ -101,6 +103,31 @@ class RunningExporter:
             raise NoExporterError(f"no exporter answers at {self.url}") from error
 
 
+# As git wants it of a commit's.
+_LEAST_PREFIX = 4
+
+
+def chosen(wanted: str, events: Sequence[T], ids: Callable[[T], Sequence[str]], so: str = "") -> T:
+    """Return the event with an id, or else the only one whose id begins like that; ``ids`` are its ids.
+
+    Raises:
+        ExporterError: there is none, or there are several; ``so`` is the consequence.
+    """
+    word = lower(wanted.strip())
+    found = [event for event in events if word in map(lower, ids(event))]
+    if not found and len(word) >= _LEAST_PREFIX:
+        found = [event for event in events if any(lower(each).startswith(word) for each in ids(event))]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(printable(ids(event)[0]) for event in found or events) or "none"
+    shown = printable(wanted)
+    if found:
+        raise ExporterError(f"{shown} is the beginning of several ids{so}. Write more of one of: {names}")
+    if len(word) < _LEAST_PREFIX:
+        shown = f"{shown!r}, without {_LEAST_PREFIX} characters of an id,"
+    raise ExporterError(f"{shown} is not pending{so}. Pending events: {names}")
+
+
 class EventList(msgspec.Struct, frozen=True):
     """The output of ``--json``: the events by `urgency`; from IMDS, without their lives so far."""
 
@@ -120,12 +147,20 @@ class _Look(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-def show(settings: Config, clock: Clock, *, exporter_url: str | None, as_json: bool, watch: bool) -> None:
-    """Print the current events; with ``watch`` at every poll interval until interrupted.
+def show(
+    settings: Config,
+    clock: Clock,
+    event_ids: Sequence[str] = (),
+    *,
+    exporter_url: str | None,
+    as_json: bool,
+    watch: bool,
+) -> None:
+    """Print the current events, or those `chosen`; with ``watch`` at every poll interval until interrupted.
 
     They come from the exporter, or from IMDS if no exporter responds or ``exporter_url`` is None.
     """
-    sources = _Sources(settings, clock, exporter_url)
+    sources = _Sources(settings, clock, exporter_url, event_ids)
     try:
         if not watch:
             _print(sources.look(), clock, as_json=as_json)
@@ -143,7 +178,11 @@ def show(settings: Config, clock: Clock, *, exporter_url: str | None, as_json: b
 
 
 class _Sources:
-    def __init__(self, settings: Config, clock: Clock, exporter_url: str | None) -> None:
+    def __init__(
+        self, settings: Config, clock: Clock, exporter_url: str | None, event_ids: Sequence[str]
+    ) -> None:
+        # Each as it was given, with the id that it stands for once that has been seen.
+        self._ids = dict.fromkeys(event_ids, "")
         self._settings = settings
         self._clock = clock
         self._exporter = RunningExporter(exporter_url) if exporter_url else None
@@ -151,6 +190,16 @@ class _Sources:
         self._name = settings.instance.name or None
 
     def look(self) -> _Look:
+        look = self._look()
+        if not self._ids or look.answer is None:
+            return look
+        events = look.answer.current
+        for wanted, known in self._ids.items():
+            self._ids[wanted] = known or chosen(wanted, events, lambda event: event.ids).id
+        shown = tuple(event for event in events if event.id in self._ids.values())
+        return msgspec.structs.replace(look, answer=msgspec.structs.replace(look.answer, current=shown))
+
+    def _look(self) -> _Look:
         if self._exporter is None:
             return self._ask_imds()
         try:
@@ -220,7 +269,14 @@ def _print(look: _Look, clock: Clock, *, as_json: bool) -> None:
     if look.error:
         click.echo(f"error: {printable(look.error)}", err=True)
     if look.answer is not None and not look.error:
-        click.echo(msgspec.json.encode(look.answer).decode())
+        click.echo(_escaped(msgspec.json.encode(look.answer).decode()))
+
+
+def _escaped(text: str) -> str:
+    """Return the same JSON with escapes in place of what would control a terminal or reorder text."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in text)
 
 
 def _drawn(look: _Look, clock: Clock, *, is_screen: bool = False) -> Group:

@@ -7,7 +7,7 @@ import pytest
 from exporter.clock import SystemClock
 from exporter.commands import approve as manual
 from exporter.config import Config, Imds, Instance
-from exporter.errors import ImdsError, PollOutcome
+from exporter.errors import ExporterError, ImdsError, PollOutcome
 from tests import http_server
 from tests.builders import FREEZE_ID, body, raw_event
 
@@ -191,3 +191,41 @@ def test_lasting_trouble_is_an_error(
     assert caught.value.reason in (PollOutcome.THROTTLED, PollOutcome.HTTP_ERROR)
     assert azure.answered == answered
     assert [pause >= 0.2 for pause in slept] == [True] * 3 * is_repeated
+
+
+THREE = body(*(raw_event(EventId=name) for name in ("AAAA-1111", "AAAA-2222", "BBBB-3333", "ab")))
+
+
+@pytest.mark.parametrize(
+    ("given", "approved"),
+    [("bbbb", "BBBB-3333"), (" AAAA-1 ", "AAAA-1111"), ("aaaa-2222", "AAAA-2222"), ("AB", "ab")],
+)
+def test_the_beginning_of_an_id(
+    azure: Azure, capsys: pytest.CaptureFixture[str], given: str, approved: str
+) -> None:
+    """It approves the only event whose id begins like that, without regard to case."""
+    azure.scripts["GET"] = [THREE]
+    assert azure.approve(given, wait=None) == 0
+    assert capsys.readouterr().out.endswith(f"Approved: {approved}\n")
+
+
+PENDING = "Pending events: AAAA-1111, AAAA-2222, BBBB-3333, ab"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("aaaa", "aaaa is the beginning of several ids; {} Write more of one of: AAAA-1111, AAAA-2222"),
+        ("aaaa-3", "aaaa-3 is not pending; {} " + PENDING),
+        ("1111", "1111 is not pending; {} " + PENDING),
+        ("bbb", "'bbb', without 4 characters of an id, is not pending; {} " + PENDING),
+        ("", "'', without 4 characters of an id, is not pending; {} " + PENDING),
+    ],
+)
+def test_the_beginning_of_no_id(azure: Azure, given: str, message: str) -> None:
+    """Nothing is approved for that of several ids, of none, or a short one; the error lists ids."""
+    azure.scripts["GET"] = [THREE]
+    with pytest.raises(ExporterError) as caught:
+        azure.approve("BBBB-3333", given, wait=None)
+    assert str(caught.value) == message.format("nothing was approved.")
+    assert "POST" not in azure.answered

@@ -3,7 +3,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -49,14 +49,34 @@ def asked(
     *,
     as_json: bool = False,
     config: Config | None = None,
+    ids: Sequence[str] = (),
 ) -> tuple[str, str]:
-    inspection.show(config or Config(), SystemClock(), exporter_url=exporter, as_json=as_json, watch=False)
+    settings = config or Config()
+    inspection.show(settings, SystemClock(), ids, exporter_url=exporter, as_json=as_json, watch=False)
     return capsys.readouterr()
 
 
 def shown(azure: Azure, capsys: pytest.CaptureFixture[str], *, as_json: bool = False) -> tuple[str, str]:
     with serving(azure) as imds:
         return asked(None, capsys, as_json=as_json, config=settings(imds.url))
+
+
+def test_some_events(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first characters of their ids choose them; those of none are an error that lists all."""
+    with serving(Azure(answer(TWO))) as imds:
+        config = settings(imds.url)
+        output, _ = asked(None, capsys, as_json=True, config=config, ids=[REBOOT_ID[:8].lower()])
+        assert [event["id"] for event in json.loads(output)["current"]] == [REBOOT_ID]
+        with pytest.raises(ExporterError, match=f"^none is not pending. Pending events: .*{FREEZE_ID}"):
+            asked(None, capsys, config=config, ids=["none"])
+
+
+def test_json_does_not_steer_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """Characters that control it or reorder text are escaped, which leaves the data the same."""
+    text = "a\x9b31mb\u202ec\x7fd\U000e0001e\N{GRINNING FACE}"
+    output, _ = shown(Azure(answer(body(raw_event(Description=text)))), capsys, as_json=True)
+    assert output.removesuffix("\n").isprintable()
+    assert json.loads(output)["current"][0]["description"] == text
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
