@@ -89,6 +89,7 @@ class WebSettings:
     headers: Mapping[str, str] = field(default_factory=dict)
     rate_limit: RateLimit | None = None
     tls: ssl.SSLContext | None = field(default=None, repr=False)
+    protections: frozenset[str] = frozenset()  # the keys that keep clients out
     files: tuple[Path, ...] = ()  # all that it was read from
 
 
@@ -149,8 +150,25 @@ def load(path: Path) -> WebSettings:
         headers=headers,
         rate_limit=rate_limit,
         tls=tls,
+        protections=_protections(content),
         files=(path, *tls_files),
     )
+
+
+def _protections(content: _WebFile) -> frozenset[str]:
+    """Return the keys that keep clients out, as a file has them; without one of them more are let in."""
+    section = content.tls_server_config or _TlsSection()
+    asked = _CLIENT_AUTH.get(section.client_auth_type or "", ssl.VerifyMode.CERT_NONE)
+    present = {
+        "basic_auth_users": bool(content.basic_auth_users),
+        _TLS: section != _TlsSection(),
+        "client_auth_type": asked >= ssl.VerifyMode.CERT_OPTIONAL,
+        "RequireAndVerifyClientCert": asked is ssl.VerifyMode.CERT_REQUIRED,
+        # Without it, the authorities of the system are trusted.
+        "client_ca_file": bool(section.client_ca_file),
+        "client_allowed_sans": section.client_allowed_sans is not None,
+    }
+    return frozenset(key for key, is_present in present.items() if is_present)
 
 
 def _secret_files(path: Path, content: _WebFile) -> Iterator[Path]:
@@ -355,7 +373,8 @@ class WebConfig:
     """The current settings; thread-safe.
 
     The files' times are checked on each connection and request, at most once a second, so that renewed
-    certificates and changed users take effect. An invalid new file changes nothing, and is reported.
+    certificates and changed users take effect. A new file that is invalid, or that lacks TLS, client
+    certificates or passwords where the current settings have them, changes nothing, and is reported.
     """
 
     def __init__(self, path: Path | None, health: Health, clock: Clock) -> None:
@@ -413,10 +432,14 @@ class WebConfig:
 
     def _fresh(self, path: Path) -> WebSettings:
         settings = load(path)
-        if (settings.tls is None) is not (self._settings.tls is None):
+        # An empty file, or the first half of one that is being written, is valid.
+        if removed := self._settings.protections - settings.protections:
             raise ConfigurationError(
-                f"{path}: TLS is switched on and off by a restart only; restart the exporter"
+                f"{path}: no longer has {', '.join(sorted(removed))}, which is removed by a restart only; "
+                "write it again, or restart the exporter"
             )
+        if settings.tls and not self._settings.tls:
+            raise ConfigurationError(f"{path}: TLS is switched on by a restart only; restart the exporter")
         return settings
 
 

@@ -3,6 +3,8 @@
 import os
 import socket
 import ssl
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import bcrypt
@@ -14,6 +16,7 @@ from exporter.health import Health
 from exporter.web.webfile import WebConfig
 from tests.bench import Build
 from tests.clocks import HandClock
+from tests.end_to_end.program import eventually
 from tests.web.certificates import Pki, write
 from tests.web.support import application, served
 from tests.web.test_settings import HASH, PAIR
@@ -115,14 +118,102 @@ def test_a_reload_that_a_broken_file_refuses(build: Build, tmp_path: Path) -> No
     assert (bench.reload(), bench.api("problems")) == (200, [])
 
 
-@pytest.mark.parametrize("before", ["", PAIR])
-def test_tls_does_not_come_or_go(pki: Pki, before: str) -> None:
-    """A running server cannot change between HTTP and HTTPS; the error recommends a restart."""
-    path = write(pki.folder, before)
+def test_tls_is_switched_on_by_a_restart(pki: Pki) -> None:
+    """A running server cannot change from HTTP to HTTPS; the error recommends a restart."""
+    path = write(pki.folder, "")
     setting = _House(path)
-    _rewrite(path, "" if before else PAIR)
-    with pytest.raises(ConfigurationError, match="by a restart only"):
+    _rewrite(path, PAIR)
+    with pytest.raises(ConfigurationError, match="switched on by a restart only"):
         setting.config.reload()
+
+
+CLIENTS = """  client_auth_type: RequireAndVerifyClientCert
+  client_ca_file: ca.pem
+  client_allowed_sans: [prometheus.example]
+"""
+EVERYTHING = PAIR + CLIENTS + _users("alice", "bob")
+ALL = (
+    "RequireAndVerifyClientCert, basic_auth_users, client_allowed_sans, client_auth_type, client_ca_file, "
+    "tls_server_config, which is removed by a restart only"
+)
+
+
+@pytest.mark.parametrize(
+    ("after", "removed"),
+    [
+        ("", ALL),
+        ("# nothing\n", ALL),
+        ("null\n", ALL),
+        ("basic_auth_users: {}\n", ALL),
+        (EVERYTHING.partition("basic_auth_users")[0], "basic_auth_users, which"),
+        (EVERYTHING.partition("basic_auth_users")[0] + "basic_auth_users: {}\n", "basic_auth_users, which"),
+        (_users("alice"), ALL.replace("basic_auth_users, ", "")),
+        (
+            PAIR + _users("alice"),
+            "RequireAndVerifyClientCert, client_allowed_sans, client_auth_type, client_ca_",
+        ),
+        (
+            PAIR + "  client_auth_type: VerifyClientCertIfGiven\n  client_ca_file: ca.pem\n" + _users("bob"),
+            "RequireAndVerifyClientCert, client_allowed_sans, which",
+        ),
+        (EVERYTHING.replace("  client_ca_file: ca.pem\n", ""), "client_ca_file, which"),
+        (EVERYTHING.replace("[prometheus.example]", ""), "client_allowed_sans, which"),
+    ],
+)
+def test_no_change_opens_the_door(pki: Pki, after: str, removed: str) -> None:
+    """What keeps clients out stays while the exporter runs; its absence is reported until it is back."""
+    path = write(pki.folder, EVERYTHING)
+    setting = _House(path)
+    before = setting.config.current()
+    _rewrite(path, after)
+    for _ in range(3):
+        setting.clock.pass_seconds(1)
+        assert setting.config.current() is before
+        (problem,) = setting.problems()
+    assert removed in problem
+    with pytest.raises(ConfigurationError):
+        setting.config.reload()
+    _rewrite(path, PAIR + CLIENTS + _users("carol"))
+    setting.clock.pass_seconds(1)
+    assert list(setting.config.current().users) == ["carol"]
+    assert setting.problems() == []
+
+
+def test_a_file_that_is_cut_anywhere_opens_no_door(pki: Pki) -> None:
+    """Whatever part of a file has been written, TLS, client certificates and passwords stay."""
+    path = write(pki.folder, EVERYTHING)
+    setting = _House(path)
+    for length in range(len(EVERYTHING)):
+        _rewrite(path, EVERYTHING[:length])
+        setting.clock.pass_seconds(1)
+        current = setting.config.current()
+        assert current.tls is not None
+        assert current.tls.verify_mode is ssl.VerifyMode.CERT_REQUIRED
+        assert current.tls.sslsocket_class is not ssl.SSLSocket
+        assert {"alice"} <= current.users.keys()
+
+
+def test_a_writer_that_truncates_the_file_lets_nobody_in(build: Build, tmp_path: Path) -> None:
+    """Requests without a password are refused at every moment, while the file is written again and again."""
+    path = write(tmp_path, _users("alice"))
+    bench, over = build(web_config_file=path), threading.Event()
+
+    def ask() -> set[int]:
+        statuses = set()
+        while not over.is_set():
+            statuses.add(requests.get(f"{bench.app.url}/metrics", timeout=30).status_code)
+            bench.clock.pass_seconds(1)
+        return statuses
+
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(ask)
+        for _ in range(20):
+            with path.open("w") as file:
+                eventually(bench.app.health.problems)
+                file.write(_users("alice", "bob"))
+            eventually(lambda: not bench.app.health.problems())
+        over.set()
+    assert asking.result() == {401}
 
 
 def test_a_renewed_certificate_meets_the_next_connection(pki: Pki) -> None:
