@@ -2,7 +2,6 @@
 
 import logging
 import threading
-from collections.abc import Callable
 from datetime import datetime
 from enum import StrEnum
 
@@ -38,38 +37,37 @@ class Problem(msgspec.Struct, frozen=True):
     reason: DegradedReason
     message: str
     since: datetime
+    # Such as a target's name: it distinguishes problems of one kind.
+    subject: str = ""
+
+    @property
+    def identity(self) -> tuple[DegradedReason, str]:
+        """What stays the same while the message changes."""
+        return self.reason, self.subject
 
 
 class Health:
-    """The active problems; thread-safe. Each start and each end is logged once.
-
-    ``changed`` is called with a problem that begins (True) or is over (False), by any thread, also by one
-    that is writing the state.
-    """
+    """The active problems; thread-safe. Each start and each end is logged once."""
 
     def __init__(self, clock: Clock) -> None:
-        self.changed: Callable[[Problem, bool], None] = lambda _problem, _begins: None
         self._clock = clock
         self._lock = threading.Lock()
         self._problems: dict[tuple[DegradedReason, str], Problem] = {}
 
     def report(self, reason: DegradedReason, message: str, subject: str = "") -> None:
-        """Report a problem; ``subject``, such as a target's name, distinguishes problems of one kind."""
+        """Report a problem, or the newest message of one."""
         with self._lock:
             known = self._problems.get((reason, subject))
             if known is not None and known.message == message:
                 return
             since = known.since if known else self._clock.now()
-            problem = self._problems[reason, subject] = Problem(reason, message, since)
-        if known is None:
-            self.changed(problem, True)
+            self._problems[reason, subject] = Problem(reason, message, since, subject)
         log.warning("degraded", extra={"reason": reason.value, "problem": message})
 
     def clear(self, reason: DegradedReason, subject: str = "") -> None:
         with self._lock:
             known = self._problems.pop((reason, subject), None)
         if known is not None:
-            self.changed(known, False)
             log.info("recovered", extra={"reason": reason.value, "problem": known.message})
 
     def problems(self) -> tuple[Problem, ...]:

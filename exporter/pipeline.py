@@ -62,22 +62,21 @@ class Pipeline:
         self._metrics = metrics
         self._limiter = RateLimiter(self.clock)
         inbox = Inbox()
-        tracer = self._tracer = Tracer(store, shared, lambda: self.snapshot)
-        self.hooks = HookRunner(store.hook_jobs, shared, tracer, inbox)
-        drains = DrainResults(store.hook_jobs, shared, tracer, inbox)
+        self._tracer = Tracer(store, shared, lambda: self.snapshot)
+        self.hooks = HookRunner(store.hook_jobs, shared, inbox)
+        drains = DrainResults(store.hook_jobs, shared, inbox)
         self.node_loop = NodeLoop(lambda: self.snapshot, drains)
         self._alertmanagers = Alertmanagers(lambda: self.snapshot, shared)
-        self._approver = Approver(store, shared, tracer, inbox)
-        self.notifier = Notifier(WorkerDependencies(store.outbox, sender, tracer, self.approval, shared))
+        self._approver = Approver(store, shared, inbox)
+        self.notifier = Notifier(WorkerDependencies(store.outbox, sender, self.approval, shared))
         self._watch = Watch(
             store,
             shared,
             inbox,
             notifier=self.notifier,
-            tracer=tracer,
             hooks=self.hooks,
             approver=self._approver,
-            readers=(self.node_loop, self._alertmanagers),
+            readers=(self.node_loop, self._alertmanagers, self._tracer),
         )
         inbox.put(*store.reports())
         self._poller = Poller(self._watch, inbox, self.clock, self.watchdog, died=died)
@@ -127,7 +126,7 @@ class Pipeline:
         self._alertmanagers.configure(settings.alertmanager, loaded.alertmanagers, settings.web.external_url)
         # The poller takes it over later, after the poll in progress.
         self._approver.supersede(settings)
-        self._poller.configure(settings, client)
+        self._poller.configure(settings, client, self._tracer.sampled_share)
         file = loaded.file.path
         self.configuration = ConfigurationView(
             file=str(file.absolute()) if file != Path() else None,

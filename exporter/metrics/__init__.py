@@ -1,12 +1,12 @@
 """All metrics: counters and histograms, and gauges that are computed at each scrape."""
 
-from exporter.metrics.counters import ApprovalOutcome, EvictionOutcome, Metrics, PushOutcome
+from exporter.metrics.counters import PREFIX, ApprovalOutcome, EvictionOutcome, Metrics
 from exporter.metrics.gauges import SnapshotCollector
 
 __all__ = [
+    "PREFIX",
     "ApprovalOutcome",
     "EvictionOutcome",
     "Metrics",
-    "PushOutcome",
     "SnapshotCollector",
 ]

@@ -14,7 +14,6 @@ from exporter.model.events import EVENT_TYPES, trace_id
 from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Occurrence, Transition
 from exporter.model.messages import Outcome, Severity
-from exporter.model.telemetry import Signal
 
 PREFIX = "azure_scheduled_events"
 
@@ -49,20 +48,6 @@ class EvictionOutcome(StrEnum):
     DELETED = "deleted"
     FAILED = "failed"
     DRY_RUN = "dry_run"
-
-
-class ExportOutcome(StrEnum):
-    """The outcome of exporting a span or a log record."""
-
-    EXPORTED = "exported"
-    DROPPED = "dropped"
-
-
-class PushOutcome(StrEnum):
-    """The outcome of a push of all metrics."""
-
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
 
 
 class Metrics:
@@ -157,11 +142,6 @@ class Metrics:
         self._evictions = self._counter(
             "pod_evictions", "Attempts to evict a pod of this Node, by outcome.", ["outcome"]
         )
-        self._exports = {
-            Signal.TRACES: self._counter("spans", "Spans by export outcome.", ["outcome"]),
-            Signal.LOGS: self._counter("log_records", "Log records by export outcome.", ["outcome"]),
-        }
-        self._pushes = self._counter("metric_pushes", "Pushes of all metrics by outcome.", ["outcome"])
 
     def _define_process(self) -> None:
         self._reload_successful = self._gauge(
@@ -177,7 +157,6 @@ class Metrics:
         build_info.labels(__version__, platform.python_version()).set(1)
 
     def _start_at_zero(self) -> None:
-        self.exporting(Signal.TRACES)
         for transition in Transition:
             self._expect(transition, _RARE.get(transition, EVENT_TYPES))
         for event_type in EVENT_TYPES:
@@ -284,24 +263,6 @@ class Metrics:
     def evicted(self, outcome: EvictionOutcome) -> None:
         """Count an attempt to evict a pod."""
         self._evictions.labels(outcome.value).inc()
-
-    def exporting(self, signal: Signal) -> None:
-        """Create the series of a signal, at 0."""
-        counter = self._exports.get(signal, self._pushes)
-        for outcome in PushOutcome if signal is Signal.METRICS else ExportOutcome:
-            counter.labels(outcome.value)
-
-    def exported(self, signal: Signal, count: int) -> None:
-        """Count spans or log records that a receiver accepted."""
-        self._exports[signal].labels(ExportOutcome.EXPORTED.value).inc(count)
-
-    def dropped(self, signal: Signal, count: int) -> None:
-        """Count spans or log records that were dropped."""
-        self._exports[signal].labels(ExportOutcome.DROPPED.value).inc(count)
-
-    def pushed(self, outcome: PushOutcome) -> None:
-        """Count a push of all metrics."""
-        self._pushes.labels(outcome.value).inc()
 
     def _label(self, event_type: str) -> str:
         if event_type in EVENT_TYPES or event_type in self._unknown_types:

@@ -33,8 +33,8 @@ class Job(msgspec.Struct, frozen=True):
     instance: str
     event: EventView
     resource_type: str
-    # That of `Life`.
-    name_was_unknown: bool = False
+    # The W3C header that makes what the hook sends a part of the event's trace.
+    traceparent: str = ""
 
     def document(self, attempt: int) -> bytes:
         """Return the command's input: the API's EVENT as JSON, with ``transition``, ``at``, ``instance``."""
@@ -47,8 +47,9 @@ class Job(msgspec.Struct, frozen=True):
         return msgspec.json.encode({**msgspec.to_builtins(self.event), **facts})
 
 
-def job_of(hook: str, life: Life, sequence: int, at: datetime, instance: str) -> Job:
-    """Return the run of a hook for a transition of a life, by its number from 1; ``at`` is its time."""
+def job_of(hook: str, life: Life, at: datetime, instance: str, traceparent: str) -> Job:
+    """Return the run of a hook for the newest transition of a life; ``at`` is its time."""
+    sequence = len(life.transitions)
     return Job(
         hook=hook,
         life_key=life.key,
@@ -58,7 +59,7 @@ def job_of(hook: str, life: Life, sequence: int, at: datetime, instance: str) ->
         instance=instance,
         event=event_view(life),
         resource_type=life.event.resource_type,
-        name_was_unknown=life.name_was_unknown,
+        traceparent=traceparent,
     )
 
 

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from exporter.clock import Moment
-from exporter.model.events import Affected, ScheduledEvent, lower, same_resources
+from exporter.model.events import Affected, ScheduledEvent, lower, normal_name, same_resources
 
 HISTORY = timedelta(days=90)
 # Of the current lives together, as `weight` has it: twice that of the largest document in Azure's format.
@@ -137,6 +137,15 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
         """The event's first id in lower case, with the number of this life from the second on."""
         first = lower(self.ids[0])
         return first if self.number == 1 else f"{first}#{self.number}"
+
+    @property
+    def identity(self) -> str:
+        """What identifies this VM in the ids of the spans of this life; "" for the name of the host.
+
+        It is the name with which the life began: all its spans have the same root, although the VM may get a
+        name, or another one, meanwhile.
+        """
+        return normal_name(self.instance) if self.instance and not self.name_was_unknown else ""
 
     @property
     def weight(self) -> int:

@@ -115,8 +115,8 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, tag="event"):
     vm: VirtualMachine = VirtualMachine()
     # The key of its event's incident for services with incidents, "" for none.
     incident: str = ""
-    # That of `Life`.
-    name_was_unknown: bool = False
+    # The W3C header to send along.
+    traceparent: str = ""
     # True for the end of an event that no route leads to the target: only the services that know incidents
     # get it.
     only_closes: bool = False

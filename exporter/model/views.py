@@ -51,6 +51,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     api_version: str = ""  # in use for documents
     instance_api_version: str = ""  # of ``vm``
     instance: str | None = None  # None until this VM's name is known
+    host: str = ""  # the name of the host, for what needs one before that
     vm: VirtualMachine | None = None  # None until IMDS has returned the facts about it
     up: bool = False  # whether the last poll gave a valid document
     ready: bool = False  # from the first valid document of this process on
@@ -62,6 +63,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     past: tuple[Life, ...] = ()  # newest first
     all_events: bool = False  # whether events of other VMs have series
     resources: bool = False  # whether single resources have series
+    sampled_share: float = 0.0  # of the events whose spans are exported, 0 if none are
     poll_interval: float = 1.0  # seconds
     last_pause: UnannouncedPause | None = None  # the newest
 

@@ -6,16 +6,17 @@ import queue
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from exporter.clock import HOUR, Clock, Moment, moment, renewed, seconds_since
+from exporter.model.facts import Fact, WorkKind, work_fact
 from exporter.model.jobs import HookOutcome, Job, ProcessIdentity
 from exporter.model.lifecycle import HISTORY, Life, Transition, weight
 from exporter.model.reports import WorkerReport, hook_failure
-from exporter.model.telemetry import LogRecord, Span
+from exporter.state.facts import Facts
 from exporter.state.journal import Journal, K, Table, Transaction, V
 from exporter.timefmt import UtcTime
 
@@ -28,24 +29,10 @@ CAPACITY = 2048
 MOST_BYTES = {
     "message": 11 * 2**19,
     "hook": 2**19,
-    "span": 2**20,
-    "log_record": 2**20,
     "approval": 2**19,
 }
 
 W = TypeVar("W")
-
-
-class Exported(Protocol):
-    """What is exported: ``identity`` is the same if it is sent twice, ``end`` is when it was over."""
-
-    @property
-    def identity(self) -> tuple[str, str]: ...
-    @property
-    def end(self) -> UtcTime: ...
-
-
-E = TypeVar("E", bound=Exported)
 
 
 class BoundedTable(Table[K, V]):
@@ -156,81 +143,38 @@ class Queue(BoundedTable[JobKey, Record[W]]):
             return list(itertools.islice(self._open.get(lane, {}).items(), limit))
 
 
-class Exports(Queue[E]):
-    """What has not been exported yet, in a lane for each exporter.
-
-    No record of what was exported is kept: if it is sent twice, it has the same identity both times. Without
-    ``lanes``, because the signal is off, nothing is stored.
-    """
-
-    def __init__(self, journal: Journal, kind: str, record_type: type[Record[E]]) -> None:
-        super().__init__(journal, kind, record_type)
-        self.lanes: tuple[str, ...] = ()
-        self._displaced: Counter[str] = Counter()
-
-    def add(self, transaction: Transaction, items: Sequence[E]) -> None:
-        """Add items to every lane in the transaction of what they describe; the oldest make room."""
-        for lane in self.lanes if items else ():
-            kept = [(JobKey(lane, one.identity[0], 0, one.identity[1]), Record(one)) for one in items]
-            del kept[:-CAPACITY]
-            waiting = self._open.get(lane, {})
-            surplus = len(waiting) + len(kept) - CAPACITY
-            deleted, left_out = self.add_newest(transaction, kept, waiting, surplus)
-            self._displaced[lane] += len(deleted) + left_out + len(items) - len(kept)
-
-    def put(self, items: Sequence[E]) -> None:
-        """Add items in a transaction of their own."""
-        if items and self.lanes:
-            with self._journal.transaction() as transaction:
-                self.add(transaction, items)
-
-    def waiting(self, lane: str) -> list[tuple[JobKey, E | None]]:
-        """Return the items of a lane, oldest first; None in place of one that cannot be read."""
-        return [(key, record.work) for key, record in self.first(lane, CAPACITY)]
-
-    def remove(self, keys: Iterable[JobKey]) -> int:
-        """Remove items, and return how many of them were still there."""
-        with self._journal.transaction() as transaction:
-            found = [key for key in keys if key in self.entries]
-            for key in found:
-                transaction.delete(self, key)
-        return len(found)
-
-    def take_displaced(self, lane: str) -> int:
-        """Return how many items were dropped in favour of newer ones since the last call."""
-        return self._displaced.pop(lane, 0)
-
-
-class Spans(Exports[Span]):
-    """The spans that have not been exported yet."""
-
-    def __init__(self, journal: Journal) -> None:
-        super().__init__(journal, "span", Record[Span])
-
-
-class LogRecords(Exports[LogRecord]):
-    """The log records that have not been exported yet."""
-
-    def __init__(self, journal: Journal) -> None:
-        super().__init__(journal, "log_record", Record[LogRecord])
-
-
 # The transitions that no document brings about.
 _REPORTED = (Transition.APPROVED, Transition.HOOK_FAILED)
+
+
+class _Ended(NamedTuple):
+    keys: Sequence[JobKey]
+    outcome: str | None
+    at: datetime
+    begun: datetime | None
+    problem: str
 
 
 class Jobs(Queue[W]):
     """Jobs that are done once: a record without the work is kept for `HISTORY`."""
 
-    def __init__(self, journal: Journal, kind: str, record_type: type[Record[W]], spans: Spans) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        kind: WorkKind,
+        record_type: type[Record[W]],
+        *,
+        lives: Table[str, Life],
+        facts: Facts,
+    ) -> None:
         super().__init__(journal, kind, record_type)
+        self._work_kind = kind
+        self._lives = lives
         # By life: they are looked up for each event in turn, and there may be thousands of both.
         self._by_life: dict[str, dict[JobKey, Record[W]]] = {}
-        self._spans = spans
+        self._facts = facts
         self._dropped: Counter[str] = Counter()
-        self._ended: queue.SimpleQueue[tuple[Sequence[JobKey], str | None, datetime, Sequence[Span]]] = (
-            queue.SimpleQueue()
-        )
+        self._ended: queue.SimpleQueue[_Ended] = queue.SimpleQueue()
 
     def apply(self, key: JobKey, value: Record[W] | None) -> None:
         super().apply(key, value)
@@ -280,23 +224,38 @@ class Jobs(Queue[W]):
         self._dropped.update(key.name or key.lane for key in dropped)
 
     def finish(
-        self, keys: Sequence[JobKey], outcome: str | None, at: datetime, spans: Sequence[Span] = ()
+        self,
+        keys: Sequence[JobKey],
+        outcome: str | None,
+        at: datetime,
+        *,
+        begun: datetime | None = None,
+        problem: str = "",
     ) -> None:
-        """Record that jobs are done, with their spans, before this returns.
+        """Record that jobs are done, and the facts of them, before this returns.
 
-        Without an outcome there was nothing to do. What several threads have to record while the disk is busy
-        is written in one transaction.
+        Without an outcome there was nothing to do. ``begun`` is None for work that begins with its
+        transition, and ``problem`` is "" for a success. What several threads have to record while the disk is
+        busy is written in one transaction.
         """
-        self._ended.put((keys, outcome, at, spans))
+        self._ended.put(_Ended(keys, outcome, at, begun, problem))
         with self._journal.transaction() as transaction:
-            added: list[Span] = []
+            facts: list[Fact] = []
             while not self._ended.empty():
-                keys, outcome, at, spans = self._ended.get()
-                added += spans
-                for key in keys:
+                ended = self._ended.get()
+                for key in ended.keys:
                     if key in self.entries:
-                        transaction.put(self, key, self._done(self.entries[key], at, outcome))
-            self._spans.add(transaction, added)
+                        transaction.put(self, key, self._done(self.entries[key], ended.at, ended.outcome))
+                        facts += self._fact(key, ended)
+            self._facts.add(transaction, facts)
+
+    def _fact(self, key: JobKey, ended: _Ended) -> list[Fact]:
+        life = self._lives.entries.get(key.life_key)
+        _, outcome, at, begun, problem = ended
+        if life is None or outcome is None:
+            return []
+        work = (self._work_kind, key.name or key.lane, key.sequence)
+        return [work_fact(life, work, begun=begun, at=at, outcome=outcome, problem=problem)]
 
     def _done(self, record: Record[W], at: datetime, outcome: str | None) -> Record[W]:
         """Return what is kept of a job that is done."""
@@ -306,8 +265,8 @@ class Jobs(Queue[W]):
 class HookJobs(Jobs[Job]):
     """The jobs of all hooks. The lane is the event's first id: hooks of all its lives run in order."""
 
-    def __init__(self, journal: Journal, spans: Spans) -> None:
-        super().__init__(journal, "hook", Record[Job], spans)
+    def __init__(self, journal: Journal, lives: Table[str, Life], facts: Facts) -> None:
+        super().__init__(journal, "hook", Record[Job], lives=lives, facts=facts)
 
     def add(self, transaction: Transaction, jobs: Sequence[Job]) -> None:
         """Add unknown jobs; one for an update replaces one of the same hook that has not started."""
@@ -357,11 +316,13 @@ class HookJobs(Jobs[Job]):
             if record is not None and record.done is None:
                 transaction.put(self, key, replace(record, process=process))
 
-    def record_end(self, key: JobKey, outcome: HookOutcome, at: datetime, spans: Sequence[Span] = ()) -> None:
+    def record_end(
+        self, key: JobKey, outcome: HookOutcome, at: datetime, *, begun: datetime, problem: str
+    ) -> None:
         """Record the end of a run that was not queued."""
         with self._journal.transaction() as transaction:
-            self._spans.add(transaction, spans)
             transaction.put(self, key, Record(done=at, outcome=outcome))
+            self._facts.add(transaction, self._fact(key, _Ended([key], outcome, at, begun, problem)))
 
     def withdraw(self, lives: Iterable[str], hook: str) -> None:
         """Forget the runs of a hook for these lives, because what they did was undone."""
@@ -415,9 +376,10 @@ class ApprovalRecord(msgspec.Struct, frozen=True):
 class Approvals(BoundedTable[str, ApprovalRecord]):
     """The newest approvals of this exporter, by `Life.key`; for any number of threads."""
 
-    def __init__(self, journal: Journal, spans: Spans, clock: Clock) -> None:
+    def __init__(self, journal: Journal, lives: Table[str, Life], facts: Facts, clock: Clock) -> None:
         super().__init__(journal, "approval", str, ApprovalRecord)
-        self._spans = spans
+        self._lives = lives
+        self._facts = facts
         self._clock = clock
 
     def decide(self, life: Life, rule: str, at: datetime) -> bool:
@@ -432,12 +394,16 @@ class Approvals(BoundedTable[str, ApprovalRecord]):
             _, left_out = self.add_newest(transaction, [(life.key, record)], kept)
         return transaction.is_durable and not left_out
 
-    def record_sent(self, key: str, at: datetime, spans: Sequence[Span] = ()) -> None:
+    def record_sent(self, key: str, at: datetime) -> None:
         with self._journal.transaction() as transaction:
-            self._spans.add(transaction, spans)
-            before = self.entries.get(key)
-            if before is not None:
-                transaction.put(self, key, replace(before, sent=at))
+            before, life = self.entries.get(key), self._lives.entries.get(key)
+            if before is None:
+                return
+            transaction.put(self, key, replace(before, sent=at))
+            if life is not None:
+                work: tuple[WorkKind, str, int] = ("approval", before.rule, 0)
+                fact = work_fact(life, work, begun=before.decided, at=at, outcome="approved")
+                self._facts.add(transaction, [fact])
 
     def restore(self, key: str, before: ApprovalRecord | None) -> None:
         """Record that an attempt approved nothing: put back what was known before it."""

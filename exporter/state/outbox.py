@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from exporter.clock import Clock, moment
 from exporter.model.lifecycle import Life
 from exporter.model.messages import AnyMessage, Message, Outcome, Severity
-from exporter.state.jobs import JobKey, Jobs, Record, Spans
+from exporter.state.facts import Facts
+from exporter.state.jobs import JobKey, Jobs, Record
 from exporter.state.journal import Journal, Table, Transaction
 
 # The number of the record of what a life took over from the one before it; those of transitions begin at 1.
@@ -117,10 +118,9 @@ def _event(life: str) -> str:
 class Outbox(Jobs[AnyMessage]):
     """The messages of all targets, in a lane for each; for any number of threads."""
 
-    def __init__(self, journal: Journal, lives: Table[str, Life], spans: Spans, clock: Clock) -> None:
-        super().__init__(journal, "message", Record[AnyMessage], spans)
+    def __init__(self, journal: Journal, lives: Table[str, Life], facts: Facts, clock: Clock) -> None:
+        super().__init__(journal, "message", Record[AnyMessage], lives=lives, facts=facts)
         self._clock = clock
-        self._lives = lives
         self._lanes: dict[str, Lane] = {}
 
     def lane(self, target: str) -> Lane:

@@ -9,22 +9,22 @@ import msgspec
 from msgspec.structs import replace
 
 from exporter.clock import Clock, Moment, renewed
-from exporter.health import Health
+from exporter.health import Health, Problem
+from exporter.model.facts import OutageFact, ProblemFact, transition_fact
 from exporter.model.jobs import Job
 from exporter.model.lifecycle import ENDINGS, HISTORY, Effects, Life, Transition, WatchState
-from exporter.model.messages import Message, Outage, WatchMessage
+from exporter.model.messages import Message, Outage, WatchChange, WatchMessage
 from exporter.model.reports import WorkerReport
-from exporter.model.telemetry import LogRecord, TraceJobs
 from exporter.model.views import WorkView
 from exporter.model.vm import VirtualMachine
 from exporter.state.disk import refuse_unsafe
-from exporter.state.jobs import Approvals, HookJobs, JobKey, LogRecords, Record, Spans
+from exporter.state.facts import Facts
+from exporter.state.jobs import Approvals, HookJobs, JobKey, Record
 from exporter.state.journal import Journal, Table, Transaction
 from exporter.state.outbox import INHERITED, Outbox
 from exporter.timefmt import UtcTime
 
 _PROGRESS = "progress"
-_NOTHING_TRACED = TraceJobs()
 
 
 class _Progress(msgspec.Struct, frozen=True):
@@ -44,6 +44,8 @@ class _Progress(msgspec.Struct, frozen=True):
     boot: str = ""
     # The id of the VM of that name.
     vm_id: str = ""
+    # The active problems of which the facts tell.
+    problems: tuple[Problem, ...] = ()
 
 
 class _Events(Table[str, Life]):
@@ -66,11 +68,10 @@ class Store:
         self._clock = clock
         self._events = _Events(self._journal, "event", str, Life)
         self._watch = Table(self._journal, "watch", str, _Progress)
-        self.spans = Spans(self._journal)
-        self.log_records = LogRecords(self._journal)
-        self.outbox = Outbox(self._journal, self._events, self.spans, clock)
-        self.hook_jobs = HookJobs(self._journal, self.spans)
-        self.approvals = Approvals(self._journal, self.spans, clock)
+        self.facts = Facts(self._journal)
+        self.outbox = Outbox(self._journal, self._events, self.facts, clock)
+        self.hook_jobs = HookJobs(self._journal, self._events, self.facts)
+        self.approvals = Approvals(self._journal, self._events, self.facts, clock)
 
     @classmethod
     def open(cls, directory: Path, *, health: Health, clock: Clock) -> "Store":
@@ -103,7 +104,6 @@ class Store:
         step: Effects,
         messages: Sequence[Message] = (),
         jobs: Sequence[Job] = (),
-        traced: TraceJobs = _NOTHING_TRACED,
     ) -> None:
         """Record the effects of one document, and the jobs they cause, in one transaction."""
         # An unchanged document writes nothing.
@@ -118,8 +118,7 @@ class Store:
             self.hook_jobs.drop(transaction, [*over, *step.forgotten])
             self.outbox.add(transaction, messages)
             self.hook_jobs.add(transaction, jobs)
-            self.spans.add(transaction, traced.spans)
-            self.log_records.add(transaction, traced.records)
+            self.facts.add(transaction, [transition_fact(one) for one in step.occurrences])
             for life in step.changed:
                 transaction.put(self._events, life.key, life)
             for key in (*step.forgotten, *self._outdated(step.known.last_success)):
@@ -163,13 +162,37 @@ class Store:
         """The id of this VM if IMDS told it on this boot, else ""."""
         return self._progress.vm_id if self.certain_instance else ""
 
-    def record_outage(
-        self, outage: Outage | None, messages: Sequence[WatchMessage], records: Sequence[LogRecord]
-    ) -> None:
+    def record_outage(self, fact: OutageFact, messages: Sequence[WatchMessage]) -> None:
+        """Record that an outage begins or ends, with the messages about it."""
         with self._journal.transaction() as transaction:
             self.outbox.add(transaction, messages)
-            self.log_records.add(transaction, records)
-            self._put(transaction, outage=outage)
+            self.facts.add(transaction, [fact])
+            self._put(transaction, outage=fact.outage if fact.change is WatchChange.BLIND else None)
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """The problems of which the facts tell the begin, but not the end yet."""
+        return self._progress.problems
+
+    def record_problems(self, problems: tuple[Problem, ...], at: datetime, host: str) -> None:
+        """Record which problems are active now; the facts tell the difference."""
+        former = {problem.identity: problem for problem in self._progress.problems}
+        active = {problem.identity: problem for problem in problems}
+        if former.keys() == active.keys():
+            return
+        over = [
+            ProblemFact(problem, at, host, begins=False)
+            for identity, problem in former.items()
+            if identity not in active
+        ]
+        new = [
+            ProblemFact(problem, problem.since, host, begins=True)
+            for identity, problem in active.items()
+            if identity not in former
+        ]
+        with self._journal.transaction() as transaction:
+            self.facts.add(transaction, [*over, *new])
+            self._put(transaction, problems=problems)
 
     def record_last_success(self, at: datetime) -> None:
         self._record_progress(last_success=at)

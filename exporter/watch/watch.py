@@ -8,6 +8,7 @@ import hashlib
 import logging
 import math
 import platform
+import socket
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from http import HTTPStatus
@@ -24,6 +25,7 @@ from exporter.metrics import Metrics
 from exporter.model.advance import WATCHED, advance, next_imminent, pass_time
 from exporter.model.documents import Defect, Document, decode_document
 from exporter.model.events import normal_name, trace_id
+from exporter.model.facts import OutageFact, PauseFact
 from exporter.model.lifecycle import Effects, Occurrence, Transition, WatchState
 from exporter.model.messages import Outage, Outcome, WatchChange, severity_of
 from exporter.model.reports import ApprovalRequest, record_clock_set, record_pause, record_report
@@ -58,6 +60,11 @@ def out_of_service(snapshot: Snapshot, match: Match, now: datetime) -> str:
     return ""
 
 
+def host_name(seen: Snapshot) -> str:
+    """Return what identifies this VM in records that are not about an event."""
+    return normal_name(seen.instance or seen.host)
+
+
 # After a crash, the age of the last success decides how ended events are judged; some minutes do not matter.
 _RECORD_SECONDS = 900.0
 # While an event can start, that age also decides whether its start was watched, which is a matter of 30 s.
@@ -71,10 +78,9 @@ class Outages:
     time before this process, what is certain counts: an outage goes on over restarts within one boot.
     """
 
-    def __init__(self, store: Store, notifier: Notifier, tracer: Tracer, clock: Clock) -> None:
+    def __init__(self, store: Store, notifier: Notifier, clock: Clock) -> None:
         self._store = store
         self._notifier = notifier
-        self._tracer = tracer
         self._clock = clock
         # When the last document was valid, on the monotonic clock, and when the state was told of one.
         self._valid_at = clock.monotonic() - (seconds_since(store.failing, clock) or 0.0)
@@ -100,9 +106,8 @@ class Outages:
         """Record a failed poll; an outage begins if there was no valid document for some minutes."""
         if seconds_since(self._store.failing, self._clock) is None:
             self._store.record_failing(Moment(self._clock.boot, self._valid_at), last_success)
-        blind, plan = self._clock.monotonic() - self._valid_at, self._notifier.plan
-        after = plan.watch_after if self._tracer.keeps_records else plan.blind_after
-        if self._store.outage is None and blind >= after:
+        blind = self._clock.monotonic() - self._valid_at
+        if self._store.outage is None and blind >= self._notifier.plan.watch_after:
             since = last_success or self._clock.now() - timedelta(seconds=blind)
             key = f"watch/{seen.instance or self._store.instance or platform.node()}"
             self._change(WatchChange.BLIND, Outage(since, key, never=last_success is None), seen)
@@ -114,12 +119,35 @@ class Outages:
         opened = self._store.outbox.opened(outage.key)
         now = self._clock.now()
         messages = self._notifier.plan.compose_watch(change, outage, now, seen, opened)
-        records = self._tracer.watch_changed(change, outage, now, seen.last_error)
-        current = outage if change is WatchChange.BLIND else None
-        self._store.record_outage(current, messages, records)
+        self._store.record_outage(OutageFact(change, outage, now, host_name(seen), seen.last_error), messages)
         self._notifier.wake()
-        self._tracer.wake()
         log.warning(change.value, extra={"since": outage.since, "error": seen.last_error})
+
+
+# By then, most problems that are still there have been found again.
+_FIND_AGAIN_SECONDS = 60.0
+
+
+class Problems:
+    """Records the problems of the exporter as facts; used by one thread.
+
+    What a former process told as active is over if it has not been found again a minute after the start.
+    """
+
+    def __init__(self, store: Store, health: Health, clock: Clock) -> None:
+        self._store = store
+        self._health = health
+        self._clock = clock
+        self._former = store.problems
+        self._former_until = clock.monotonic() + _FIND_AGAIN_SECONDS
+
+    def record(self, seen: Snapshot) -> None:
+        active = self._health.problems() if self._store.facts.has_readers else ()
+        if self._former and self._clock.monotonic() >= self._former_until:
+            self._former = ()
+        found = {problem.identity for problem in active}
+        waiting = (problem for problem in self._former if problem.identity not in found)
+        self._store.record_problems((*waiting, *active), self._clock.now(), host_name(seen))
 
 
 def log_transition(occurrence: Occurrence, instance: str | None) -> None:
@@ -254,21 +282,20 @@ class Watch:
         inbox: Inbox,
         *,
         notifier: Notifier,
-        tracer: Tracer,
         hooks: HookRunner,
         approver: Approver,
-        readers: Sequence[NodeLoop | Alertmanagers],
+        readers: Sequence[NodeLoop | Alertmanagers | Tracer],
     ) -> None:
         """``readers`` are woken when the events have changed."""
         self._store = store
         self._metrics, self._health, self._clock = shared
         self._inbox = inbox
         self._notifier = notifier
-        self._tracer = tracer
         self._hooks = hooks
         self._approver = approver
         self._readers = readers
-        self._outages = Outages(store, notifier, tracer, self._clock)
+        self._outages = Outages(store, notifier, self._clock)
+        self._problems = Problems(store, self._health, self._clock)
         # What IMDS told a former process; this VM goes by it until IMDS has answered.
         self._former_name = store.certain_instance
         # A digest of the newest document; None if it has to be processed again.
@@ -281,11 +308,11 @@ class Watch:
         self._imminent_at: datetime | None = None
         self._defects = Defects(self._metrics, self._health)
         self._facts = ImdsMetadata(self._clock)
-        self.snapshot = Snapshot()
+        self.snapshot = Snapshot(host=normal_name(socket.gethostname()))
         store.renew_lives()
         self._publish(store.load())
 
-    def configure(self, settings: Config, imds: ImdsClient) -> None:
+    def configure(self, settings: Config, imds: ImdsClient, sampled_share: float) -> None:
         """Apply a configuration and its client; a name from IMDS is kept if none is configured."""
         self._approver.configure(settings, imds)
         self._configured_name = settings.instance.name
@@ -299,6 +326,7 @@ class Watch:
             api_version=imds.api_version,
             all_events=settings.metrics.events == "all",
             resources=settings.metrics.resources,
+            sampled_share=sampled_share,
             poll_interval=settings.imds.poll_interval,
         )
         self._facts.tags = settings.metrics.tags
@@ -369,7 +397,7 @@ class Watch:
         else:
             self.snapshot = replace(seen, last_pause=UnannouncedPause(now, seconds))
             self._metrics.unannounced_pause(seconds)
-            self._tracer.paused(seconds, now)
+            self._store.facts.put([PauseFact(seconds, now, host_name(seen))])
         for event_type in sorted({life.event.event_type for life in lives}):
             self._metrics.paused(event_type, seconds)
         facts = {
@@ -429,11 +457,10 @@ class Watch:
         # Recording it may take long.
         self._approver.outdate()
         now, told = self._clock.now(), step.occurrences
-        jobs = self._hooks.compose(step.hookable, instance, now)
+        jobs = self._hooks.compose(step.hookable, instance, now, self.snapshot)
         opened = {one.life.key: self._store.outbox.opened(one.life.key) for one in told}
-        messages = self._notifier.plan.compose(told, instance, now, self.snapshot.vm, opened)
-        traced = self._tracer.compose(told)
-        self._store.record(step, messages, jobs, traced)
+        messages = self._notifier.plan.compose(told, instance, now, self.snapshot, opened)
+        self._store.record(step, messages, jobs)
         count_dropped(self._store, self._metrics)
         before = [life.event for life in self.snapshot.current]
         self._publish(step.known)
@@ -443,7 +470,6 @@ class Watch:
                 reader.wake()
         if step.occurrences:
             self._notifier.wake()
-            self._tracer.wake()
         if jobs:
             self._hooks.wake()
         for occurrence in step.occurrences:
@@ -511,6 +537,7 @@ class Watch:
             log.info("IMDS answers", extra={"endpoint": seen.endpoint, "instance": seen.instance})
         self.known = replace(self.known, last_success=now)
         self._outages.valid(seen, self._facts.shown or VirtualMachine())
+        self._problems.record(seen)
         self.snapshot = replace(
             self.snapshot, up=True, ready=True, last_success=now, last_error="", last_status=0
         )
@@ -521,4 +548,5 @@ class Watch:
             log.warning("poll failed", extra={"reason": error.reason.value, "error": message})
         self.snapshot = replace(self.snapshot, up=False, last_error=message, last_status=error.status)
         self._outages.invalid(self.snapshot, self.known.last_success)
+        self._problems.record(self.snapshot)
         self._store.retry()

@@ -17,9 +17,10 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from exporter.metrics import Metrics, SnapshotCollector
-from exporter.model.telemetry import Signal
 from exporter.model.views import Snapshot
 from exporter.model.vm import VirtualMachine
+from exporter.outputs.otlp.counters import Counters
+from exporter.outputs.otlp.telemetry import Signal
 from scripts.alerts import (
     ALERTS,
     PROMTOOL_TESTS,
@@ -62,8 +63,9 @@ def exposed() -> dict[str, set[str]]:
     metrics.approving(["short-freeze"])
     metrics.hooking(["drain"])
     metrics.draining()
+    counters = Counters(registry)
     for signal in Signal:
-        metrics.exporting(signal)
+        counters.enable(signal)
     metrics.loaded(None)
     story, families = Story(), [*registry.collect()]
     for event in (scheduled(), started()):

@@ -27,8 +27,8 @@ from exporter.config import Overrides
 from exporter.imds.client import ImdsClient
 from exporter.model.jobs import CommandResult, HookOutcome
 from exporter.model.messages import Rendered
-from exporter.model.telemetry import LogRecord, Signal, Span
 from exporter.outputs.hooks.command import Command
+from exporter.outputs.otlp.telemetry import LogRecord, Signal, Span
 from exporter.outputs.otlp.worker import ExportOutcome
 from exporter.simulator import Fault, Simulator, SimulatorServer
 from tests.bench.loops import HandLoops

@@ -15,7 +15,7 @@ from exporter.config.kubernetes import Kubernetes
 from exporter.config.match import Match
 from exporter.model.jobs import CommandResult, HookOutcome
 from exporter.model.messages import Delivery
-from exporter.model.telemetry import Signal
+from exporter.outputs.otlp.telemetry import Signal
 from exporter.simulator import Fault, Simulator, SimulatorServer
 from tests.bench import VM, Bench, Build
 from tests.builders import FREEZE_ID, REBOOT_ID, raw_event

@@ -18,17 +18,17 @@ from exporter.health import Health
 from exporter.model.advance import MOST_IDS, MOST_PAST_BYTES, MOST_TRANSITIONS, advance
 from exporter.model.documents import MOST_EVENTS, decode_document
 from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent
-from exporter.model.lifecycle import Effects, Transition, WatchState
+from exporter.model.facts import PauseFact
+from exporter.model.lifecycle import Transition, WatchState
 from exporter.model.messages import Message
-from exporter.model.telemetry import TraceJobs
+from exporter.model.views import Snapshot
 from exporter.outputs.notifications.planning import Plan
-from exporter.state.jobs import CAPACITY
+from exporter.state.facts import CAPACITY
 from exporter.state.store import Store
 from exporter.transport import BODY_LIMIT
 from tests.builders import WEB_VM, raw_event, scheduled
 from tests.clocks import NOW, HandClock
 from tests.lives import Story, happened
-from tests.outputs.otlp.test_export import RECORD, SPAN
 
 
 def test_history_has_an_end() -> None:
@@ -116,22 +116,17 @@ def test_the_state_is_bounded_in_bytes(tmp_path: Path) -> None:
     """New ids with long texts in every poll, and no target that answers: the state stays below 16 MiB."""
     clock = HandClock()
     store = Store.open(tmp_path, health=Health(clock), clock=clock)
-    store.spans.lanes = store.log_records.lanes = ("otlp",)
     plan, story = Plan([Route(("a", "b"))]), Story()
     dropped: Counter[str] = Counter()
     for number in range(1, 30):
         found = [scheduled(event_id=f"{number}-{n}", description="\u20ac" * 2000) for n in range(120)]
         step = story.feed(*found)
         messages = plan.compose(step.occurrences, instance="WestNO_0", now=NOW)
-        spans = [replace(SPAN, span_id=f"{number:08x}{n:08x}", name="\u20ac" * 2000) for n in range(120)]
-        records = [replace(RECORD, uid=f"{number}-{n}", body="\u20ac" * 2000) for n in range(120)]
-        store.record(step, messages, traced=TraceJobs(spans, records))
+        store.record(step, messages)
         dropped.update(store.outbox.take_dropped())
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 16 * 2**20
     assert min(dropped["a"], dropped["b"]) > 1000
     assert dropped.total() + sum(store.outbox.counts().values()) == 2 * (29 + 28) * 120
-    for queue in (store.spans, store.log_records):
-        assert queue.take_displaced("otlp") + len(queue.waiting("otlp")) == 29 * 120
     store.close()
     again = Store.open(tmp_path, health=Health(clock), clock=clock)
     assert again.load().current == story.known.current
@@ -139,14 +134,18 @@ def test_the_state_is_bounded_in_bytes(tmp_path: Path) -> None:
 
 
 def test_what_waits_for_a_receiver_has_an_end(tmp_path: Path) -> None:
-    """Of small spans the newest are kept."""
+    """Of facts that a receiver lacks the newest are kept, and what made room is told once."""
     clock = HandClock()
     store = Store.open(tmp_path, health=Health(clock), clock=clock)
-    store.spans.lanes = ("otlp",)
-    small = [replace(SPAN, span_id=f"{n:016x}", attributes={}, events=()) for n in range(CAPACITY + 2)]
-    for part in (slice(3), slice(3, None)):
-        store.record(Effects(WatchState(), new_incarnation=True), traced=TraceJobs(small[part]))
-    assert [span for _, span in store.spans.waiting("otlp")] == small[2:]
+    store.facts.set_readers(["fast", "slow"])
+    pauses = [PauseFact(float(number), NOW, "vm") for number in range(CAPACITY + 2)]
+    store.facts.put(pauses[:3])
+    store.facts.mark_read("fast", [number for number, _ in store.facts.unread("fast")])
+    store.facts.put(pauses[3:])
+    assert [fact for _, fact in store.facts.unread("fast")] == pauses[3:]
+    assert [fact for _, fact in store.facts.unread("slow")] == pauses[2:]
+    assert (store.facts.take_displaced("fast"), store.facts.take_displaced("slow")) == ([], pauses[:2])
+    assert store.facts.take_displaced("slow") == []
     store.close()
 
 
@@ -157,7 +156,7 @@ def test_a_storm_for_three_targets_has_room(tmp_path: Path) -> None:
     found = [scheduled(event_id=str(UUID(int=number))) for number in range(1000)]
     step = Story().feed(*found)
     plan = Plan([Route(("mail", "chat", "pager"))])
-    messages = plan.compose(step.occurrences, instance="WestNO_0", now=NOW, vm=WEB_VM)
+    messages = plan.compose(step.occurrences, instance="WestNO_0", now=NOW, seen=Snapshot(vm=WEB_VM))
     store.record(step, messages)
     assert store.outbox.take_dropped() == {}
     assert store.outbox.counts() == {"mail": 1000, "chat": 1000, "pager": 1000}

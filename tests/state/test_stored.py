@@ -8,9 +8,9 @@ import pytest
 from exporter.model.events import SCHEDULED, Affected, ScheduledEvent
 from exporter.model.lifecycle import Life, Transition, TransitionRecord
 from exporter.model.messages import Delivery, Message, Rendered, Severity, WatchChange, WatchMessage
-from exporter.model.telemetry import Span, SpanEvent
 from exporter.model.views import listed_view
 from exporter.model.vm import VirtualMachine
+from exporter.outputs.otlp.telemetry import Span, SpanEvent
 from exporter.state.jobs import Record
 from tests.state_support import START, life_of
 

@@ -27,7 +27,6 @@ from exporter.model.lifecycle import Life, Transition
 from exporter.model.reports import ApprovalRequest, WorkerReport
 from exporter.model.views import ApprovalView, Snapshot
 from exporter.outputs.approval.deciding import ApprovalInputs, ApprovalState, Decision, concluded, decide
-from exporter.outputs.otlp import Tracer
 from exporter.shared import Shared
 from exporter.state.store import Store
 from exporter.work import Backoff, Inbox, Loop
@@ -64,12 +63,11 @@ class Approver:
     All methods but `view`, `supersede` and `stop` are for the poller's thread.
     """
 
-    def __init__(self, store: Store, shared: Shared, tracer: Tracer, inbox: Inbox) -> None:
+    def __init__(self, store: Store, shared: Shared, inbox: Inbox) -> None:
         """Create it without starting its thread."""
         self._approvals = store.approvals
         self._jobs = store.hook_jobs
         self._metrics, _, self._clock = shared
-        self._tracer = tracer
         self._inbox = inbox
         # By which the poller decides, and the newest one, which it takes over after the poll in progress.
         self._config = self._newest = Config()
@@ -301,7 +299,7 @@ class Approver:
                 self._approvals.restore(life.key, before)
             return replace(attempt, problem=str(error))
         now = self._clock.now()
-        self._approvals.record_sent(life.key, now, self._tracer.approved(life, rule, (begun, now)))
+        self._approvals.record_sent(life.key, now)
         self._metrics.decided(rule, ApprovalOutcome.APPROVED)
         log.info("approved", extra=_log_facts(life, Decision(ApprovalState.DUE, rule)))
         return replace(attempt, at=now)

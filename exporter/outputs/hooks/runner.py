@@ -18,7 +18,8 @@ from exporter.model.jobs import CommandResult, HookOutcome, Job, ProcessIdentity
 from exporter.model.lifecycle import Occurrence, Transition
 from exporter.model.messages import Severity
 from exporter.model.reports import hook_failure
-from exporter.outputs.otlp import Tracer
+from exporter.model.tracing import traceparent
+from exporter.model.views import Snapshot
 from exporter.shared import Shared
 from exporter.state.jobs import HookJobs, JobKey, Record
 from exporter.timefmt import rfc3339
@@ -57,7 +58,7 @@ def _fold(name: str) -> str:
     return name.upper() if sys.platform == "win32" else name
 
 
-def environment(job: Job, attempt: int, traceparent: str) -> dict[str, str]:
+def environment(job: Job, attempt: int) -> dict[str, str]:
     """Return the variables that describe a job to its hook, to be added to those of the exporter.
 
     ``EVENT_ID`` is the event's first id, as in the JSON, so that hooks can pass on notes under it. Times are
@@ -77,7 +78,7 @@ def environment(job: Job, attempt: int, traceparent: str) -> dict[str, str]:
         "EVENT_TRANSITION": job.transition.value,
         "EVENT_ATTEMPT": str(attempt),
         "INSTANCE_NAME": job.instance,
-        "TRACEPARENT": traceparent,
+        "TRACEPARENT": job.traceparent,
     }
     return {name: cut(clean(value)) for name, value in values.items()} | {
         "EVENT_RESOURCES": cut(clean(",".join(event.resources)), between=",")
@@ -108,10 +109,9 @@ MOST_AT_ONCE = 8
 class HookRunner:
     """Runs the jobs of hooks; it starts threads only if there are jobs."""
 
-    def __init__(self, waiting: HookJobs, shared: Shared, tracer: Tracer, inbox: Inbox) -> None:
+    def __init__(self, waiting: HookJobs, shared: Shared, inbox: Inbox) -> None:
         self._jobs = waiting
         self._metrics, _, self._clock = shared
-        self._tracer = tracer
         self._inbox = inbox
         self._lock = threading.Lock()
         self._busy: set[str] = set()
@@ -125,7 +125,7 @@ class HookRunner:
         self.wake()
 
     def compose(
-        self, occurrences: Sequence[Occurrence], instance: str | None, now: datetime
+        self, occurrences: Sequence[Occurrence], instance: str | None, now: datetime, seen: Snapshot
     ) -> tuple[Job, ...]:
         """Return the jobs for transitions, in the order in which those of one event run.
 
@@ -134,7 +134,13 @@ class HookRunner:
         if instance is None:
             return ()
         return tuple(
-            job_of(hook.name, one.life, len(one.life.transitions), one.at, one.life.instance or instance)
+            job_of(
+                hook.name,
+                one.life,
+                one.at,
+                one.life.instance or instance,
+                traceparent(one.life, ("hook", hook.name, str(len(one.life.transitions))), seen),
+            )
             for one in occurrences
             for hook in self._hooks.values()
             if _runs_for(hook, one, now)
@@ -194,8 +200,8 @@ class HookRunner:
             log.warning("hook interrupted; it runs again after the next start", extra=facts)
             return
         now = self._clock.now()
-        self._jobs.finish([key], result.outcome, now, self._tracer.hooked(job, begun, now, result))
-        self._tracer.wake()
+        problem = "" if result.outcome is HookOutcome.SUCCEEDED else result.reason
+        self._jobs.finish([key], result.outcome, now, begun=begun, problem=problem)
         self._metrics.hook_ended(hook.name, result.outcome, result.seconds)
         succeeded = result.outcome is HookOutcome.SUCCEEDED
         ends = {"outcome": result.outcome, "reason": result.reason, "seconds": result.seconds}
@@ -229,7 +235,7 @@ class HookRunner:
         # Imported on first use: most VMs have no hooks.
         from exporter.outputs.hooks.command import Command, run
 
-        variables = environment(job, attempt, self._tracer.hook_traceparent(job))
+        variables = environment(job, attempt)
         return run(
             Command(hook.command, job.document(attempt), variables, float(hook.timeout), self._inherited),
             output=lambda line: log.info("hook output", extra={**facts, "line": line}),

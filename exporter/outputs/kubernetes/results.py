@@ -10,11 +10,10 @@ from exporter.clock import Clock
 from exporter.config.kubernetes import DRAIN
 from exporter.health import DegradedReason, Health
 from exporter.model.events import trace_id
-from exporter.model.jobs import CommandResult, HookOutcome, job_of
+from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Life, Transition
 from exporter.model.reports import hook_failure
 from exporter.outputs.kubernetes.client import KubernetesError
-from exporter.outputs.otlp import Tracer
 from exporter.shared import Shared
 from exporter.state.jobs import HookJobs, JobKey
 from exporter.work import Backoff, Inbox
@@ -27,10 +26,9 @@ _LONGEST_RETRY_SECONDS = 5.0
 class DrainResults:
     """Records how drains end, and which calls of which loop fail; outlives a configuration."""
 
-    def __init__(self, jobs: HookJobs, shared: Shared, tracer: Tracer, inbox: Inbox) -> None:
+    def __init__(self, jobs: HookJobs, shared: Shared, inbox: Inbox) -> None:
         self.metrics, _, self.clock = shared
         self._jobs = jobs
-        self._tracer = tracer
         self._inbox = inbox
         self._problems = Problems(shared.health)
 
@@ -39,15 +37,12 @@ class DrainResults:
         if self._jobs.results(life.key).get(DRAIN) in (outcome, HookOutcome.SUCCEEDED):
             return
         now, sequence = self.clock.now(), _sequence(life)
-        job = job_of(DRAIN, life, sequence, begun, life.instance or "")
-        result = CommandResult(outcome, None, max((now - begun).total_seconds(), 0.0), reason)
+        succeeded = outcome is HookOutcome.SUCCEEDED
         key = JobKey(life.ids[0].lower(), life.key, sequence, DRAIN)
-        self._jobs.record_end(key, outcome, now, self._tracer.hooked(job, begun, now, result))
+        self._jobs.record_end(key, outcome, now, begun=begun, problem="" if succeeded else reason)
         facts = {"event_id": life.ids[0], "trace_id": trace_id(life.ids[0]), "outcome": outcome.value}
         facts["reason"] = reason
-        self._tracer.wake()
-        self.metrics.hook_ended(DRAIN, outcome, result.seconds)
-        succeeded = outcome is HookOutcome.SUCCEEDED
+        self.metrics.hook_ended(DRAIN, outcome, max((now - begun).total_seconds(), 0.0))
         log.log(logging.INFO if succeeded else logging.WARNING, "drain ended", extra=facts)
         if succeeded:
             # An approval may have waited for it.

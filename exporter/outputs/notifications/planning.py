@@ -23,11 +23,13 @@ from exporter.model.messages import (
     WatchChange,
     WatchMessage,
 )
+from exporter.model.tracing import traceparent
 from exporter.model.views import Snapshot, event_view
 from exporter.model.vm import VirtualMachine
 from exporter.outputs.notifications.protocol import Send
 
 _STORAGE = "apprise"
+_NOTHING_SEEN = Snapshot()
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -82,16 +84,16 @@ class Plan(msgspec.Struct, frozen=True):
         occurrences: Sequence[Occurrence],
         instance: str | None,
         now: datetime,
-        vm: VirtualMachine | None = None,
+        seen: Snapshot = _NOTHING_SEEN,
         opened: Mapping[str, Mapping[str, str]] = {},
     ) -> tuple[Message, ...]:
         """Return the messages about transitions: one for each target of the routes that match.
 
-        ``vm`` has the facts about this VM, None while they are unknown. ``opened`` is what
-        `exporter.state.outbox.Outbox.opened` says of the lives: incidents keep their keys, and the end of a
-        life closes them, whatever the routes match by then.
+        ``seen`` has the facts about this VM. ``opened`` is what `exporter.state.outbox.Outbox.opened` says of
+        the lives: incidents keep their keys, and the end of a life closes them, whatever the routes match by
+        then.
         """
-        known, messages = self._known(vm), list[Message]()
+        known, messages = self._known(seen.vm), list[Message]()
         for occurrence in occurrences:
             life, event = occurrence.life, event_view(occurrence.life)
             name, incidents = life.instance or instance, opened.get(life.key, {})
@@ -110,7 +112,7 @@ class Plan(msgspec.Struct, frozen=True):
                     detail=occurrence.detail,
                     vm=known,
                     incident=incidents.get(target) or _incident(self.routes, target, life, name),
-                    name_was_unknown=life.name_was_unknown,
+                    traceparent=traceparent(life, ("notify", target, str(len(life.transitions))), seen),
                     only_closes=target in unrouted,
                 )
                 for target in (*routed, *unrouted)

@@ -20,7 +20,6 @@ from exporter.outputs.notifications.planning import Plan
 from exporter.outputs.notifications.protocol import Checked
 from exporter.outputs.notifications.schedule import MOST_ATTEMPTS_FOR_ONE, Attempt, Schedule, Turn
 from exporter.outputs.notifications.sender import SenderProcess
-from exporter.outputs.otlp import Tracer
 from exporter.shared import Shared
 from exporter.state.outbox import Outbox, QueuedMessage
 from exporter.work import Loop
@@ -33,6 +32,10 @@ _MOST_DIGEST_CHARACTERS = 2**20
 _IDLE_SECONDS = 60.0
 _ERROR_SECONDS = 20.0
 # Failures after which nobody knows whether the message arrived, or it never will: their number is limited.
+_GIVEN_UP = {
+    Outcome.EXPIRED: "it did not arrive in time, and was given up",
+    Outcome.REFUSED: "it was refused, and given up",
+}
 _LIMITED = (Failure.REFUSED, Failure.UNANSWERED)
 
 
@@ -41,7 +44,6 @@ class WorkerDependencies(NamedTuple):
 
     outbox: Outbox
     sender: SenderProcess
-    tracer: Tracer
     approval: Callable[[Life], ApprovalView]
     shared: Shared
 
@@ -53,7 +55,7 @@ class Worker:
         self.target = target
         # The newest one, and that which the loop follows.
         self._plan = self._plan_in_use = plan
-        self._outbox, self._sender, self._tracer, self._approval, shared = services
+        self._outbox, self._sender, self._approval, shared = services
         self._metrics, self._health, self._clock = shared
         # Messages queued before the start are late: the target, or the exporter, was down.
         is_late = bool(self._outbox.counts().get(target))
@@ -141,7 +143,7 @@ class Worker:
             is_digest=turn.is_digest,
             failed=self._schedule.has_failed,
             hangs=self._schedule.hangs,
-            traceparent=self._tracer.traceparent(traced) if traced else "",
+            traceparent=traced.traceparent if traced else "",
             services=tuple(set.intersection(*(set(one.record.services) for one in queued))),
         )
         future = self._sender.ask(request)
@@ -273,10 +275,8 @@ class Worker:
         self, queued: Sequence[QueuedMessage], at: datetime, outcome: Outcome
     ) -> Sequence[QueuedMessage]:
         """Record that messages are done; return them without those that were dropped, and counted, before."""
-        messages = [one.message for one in queued if isinstance(one.message, Message)]
-        spans = [span for message in messages for span in self._tracer.notified(message, at, outcome)]
-        self._outbox.finish([one.key for one in queued], outcome, at, spans)
-        self._tracer.wake()
+        problem = _GIVEN_UP.get(outcome, "")
+        self._outbox.finish([one.key for one in queued], outcome, at, problem=problem)
         with self._outbox.lock:
             return [one for one in queued if one.key in self._outbox.entries]
 

@@ -14,7 +14,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from exporter.errors import ConfigurationError
-from exporter.model.telemetry import Signal
+from exporter.outputs.otlp.telemetry import Signal
 from exporter.timefmt import parse_number
 
 OTLP, CONSOLE = "otlp", "console"

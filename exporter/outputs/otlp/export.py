@@ -32,9 +32,9 @@ from requests.utils import select_proxy
 from exporter import __version__
 from exporter.config import PROGRAM
 from exporter.errors import cause
-from exporter.model.telemetry import Signal
 from exporter.model.vm import VirtualMachine
 from exporter.outputs.otlp import environment
+from exporter.outputs.otlp.telemetry import Signal
 from exporter.outputs.otlp.worker import ITEMS, ExportOutcome
 from exporter.transport import LargeAnswerError, Request, Transport
 

@@ -20,8 +20,8 @@ from opentelemetry.trace.propagation import set_span_in_context
 
 from exporter import __version__
 from exporter.config import PROGRAM
-from exporter.model.telemetry import LogRecord, Signal
 from exporter.outputs.otlp.export import SCHEMA_URL, Attributes, Sdk, SdkExporter, nanoseconds, resource
+from exporter.outputs.otlp.telemetry import LogRecord, Signal
 
 _SDK = Sdk(
     Signal.LOGS, OTLPLogExporter, ConsoleLogRecordExporter, ExportLogsServiceResponse, "rejected_log_records"

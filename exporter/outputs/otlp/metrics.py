@@ -32,8 +32,8 @@ from prometheus_client.samples import Sample
 from exporter import __version__
 from exporter.clock import Clock
 from exporter.config import PROGRAM
-from exporter.model.telemetry import Signal
 from exporter.outputs.otlp.export import SCHEMA_URL, Attributes, Sdk, SdkExporter, nanoseconds, resource
+from exporter.outputs.otlp.telemetry import Signal
 from exporter.outputs.otlp.worker import ExportOutcome
 
 _SDK = Sdk(

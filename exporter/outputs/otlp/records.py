@@ -1,33 +1,49 @@
-"""Log records of transitions, of the watch and of the exporter, built without OpenTelemetry's SDK.
+"""Log records of transitions, of the watch and of the exporter, composed from facts.
 
 Their ``log.record.uid`` follows from the facts (semantic conventions, "General logs attributes").
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
-from exporter.health import Problem
 from exporter.model.events import trace_id
+from exporter.model.facts import Fact, OutageFact, PauseFact, ProblemFact, TransitionFact
 from exporter.model.lifecycle import ENDINGS, Occurrence
-from exporter.model.messages import SUCCESS, WARNING, Outage, WatchChange, severity, severity_of
-from exporter.model.telemetry import Attribute, LogRecord
+from exporter.model.messages import SUCCESS, WARNING, WatchChange, severity, severity_of
+from exporter.model.tracing import root_id
 from exporter.model.wording import duration, printable
-from exporter.outputs.otlp.spans import PREFIX, life_attributes, root_span_id, transition_attributes
+from exporter.outputs.otlp.spans import PREFIX, life_attributes, transition_attributes
+from exporter.outputs.otlp.telemetry import Attribute, LogRecord
 from exporter.timefmt import rfc3339
 
 _NAMESPACE = uuid.UUID("7b5e9b1e-8a0c-5d0e-9a55-6f1f1a0f6f0b")
 _LONGEST_BODY = 500
 
 
-def transition_record(occurrence: Occurrence, vm: str, *, sampled: bool) -> LogRecord:
-    """Return the record of a transition; ``vm`` is what identifies this VM in the span ids of the life.
+def record_of(fact: Fact, host: str, sampled: Callable[[str], bool]) -> LogRecord | None:
+    """Return the record of a fact, None for work, which has spans alone.
 
-    ``sampled`` is whether the spans of the life are exported.
+    ``host`` identifies this VM in the spans of lives that began without a name; ``sampled`` tells for the id
+    of an event whether its spans are exported.
     """
+    match fact:
+        case TransitionFact():
+            return _transition_record(fact, fact.occurrence.life.identity or host, sampled)
+        case OutageFact():
+            return _watch_record(fact)
+        case ProblemFact():
+            return _problem_record(fact)
+        case PauseFact():
+            return _pause_record(fact)
+        case _:
+            return None
+
+
+def _transition_record(fact: TransitionFact, vm: str, sampled: Callable[[str], bool]) -> LogRecord:
+    occurrence = fact.occurrence
     life, transition = occurrence.life, occurrence.transition
-    changes = [change.brief for change in occurrence.changes]
-    attributes = life_attributes(life) | transition_attributes(life.transitions[-1], changes)
+    attributes = life_attributes(life) | transition_attributes(life.transitions[-1], occurrence.changes)
     attributes |= {PREFIX + "transition": transition.value, PREFIX + "target": life.target.value}
     if transition in ENDINGS:
         attributes[PREFIX + "outcome"] = transition.value
@@ -39,10 +55,10 @@ def transition_record(occurrence: Occurrence, vm: str, *, sampled: bool) -> LogR
         severity=severity_of(occurrence).value,
         body=_line(occurrence, vm),
         attributes=attributes,
-        uid=_uid(vm, life.key, str(len(life.transitions))),
+        uid=_uid(vm, life.key, str(fact.number)),
         trace_id=trace_id(life.ids[0]),
-        span_id=root_span_id(life, vm),
-        sampled=sampled,
+        span_id=root_id(vm, life.key),
+        sampled=sampled(life.ids[0]),
     )
 
 
@@ -55,33 +71,35 @@ def _line(occurrence: Occurrence, vm: str) -> str:
     return _one_line(", ".join(parts))
 
 
-def watch_record(change: WatchChange, outage: Outage, vm: str, at: datetime, error: str) -> LogRecord:
-    """Return the record of the begin or the end of an outage of the watch."""
-    since = rfc3339(outage.since)
-    if change is WatchChange.BLIND:
-        body = f"no valid document from IMDS since {since}" + (f": {error}" if error else "")
-        attributes = {"since": since, "error": error}
+def _watch_record(fact: OutageFact) -> LogRecord:
+    since = rfc3339(fact.outage.since)
+    if fact.change is WatchChange.BLIND:
+        body = f"no valid document from IMDS since {since}" + (f": {fact.error}" if fact.error else "")
+        attributes = {"since": since, "error": fact.error}
     else:
-        body = f"IMDS returns valid documents again, after {duration((at - outage.since).total_seconds())}"
+        seconds = (fact.at - fact.outage.since).total_seconds()
+        body = f"IMDS returns valid documents again, after {duration(seconds)}"
         attributes = {"since": since, "reason": WatchChange.BLIND.value}
-    return _other(change.value, at, severity(change).value, body, attributes, (vm, outage.key))
+    level = severity(fact.change).value
+    return _other(fact.change.value, fact.at, level, body, attributes, (fact.host, fact.outage.key))
 
 
-def problem_record(problem: Problem, vm: str, at: datetime, *, begins: bool) -> LogRecord:
-    """Return the record of the begin or the end of a problem of the exporter."""
+def _problem_record(fact: ProblemFact) -> LogRecord:
+    problem = fact.problem
     attributes = {"reason": problem.reason.value, "problem": problem.message}
     since = rfc3339(problem.since, milliseconds=True)
-    facts = (vm, problem.reason, problem.message, since)
-    if begins:
-        return _other("degraded", at, WARNING.value, f"degraded: {problem.message}", attributes, facts)
-    return _other("recovered", at, SUCCESS.value, f"over: {problem.message}", attributes, facts)
+    facts = (fact.host, problem.reason, problem.subject, since)
+    if fact.begins:
+        body = f"degraded: {problem.message}"
+        return _other("degraded", fact.at, WARNING.value, body, attributes, facts)
+    return _other("recovered", fact.at, SUCCESS.value, f"over: {problem.message}", attributes, facts)
 
 
-def pause_record(seconds: float, vm: str, at: datetime) -> LogRecord:
-    """Return the record of a pause of this VM that no event announced."""
-    body = f"this VM stood still for {seconds:.1f} s while no event was Started for it"
-    attributes = {"pause_seconds": str(round(seconds, 3))}
-    return _other("unannounced_pause", at, WARNING.value, body, attributes, (vm, at.isoformat()))
+def _pause_record(fact: PauseFact) -> LogRecord:
+    body = f"this VM stood still for {fact.seconds:.1f} s while no event was Started for it"
+    attributes = {"pause_seconds": str(round(fact.seconds, 3))}
+    facts = (fact.host, fact.at.isoformat())
+    return _other("unannounced_pause", fact.at, WARNING.value, body, attributes, facts)
 
 
 def _other(  # noqa: PLR0917  # it is called in this module alone

@@ -22,8 +22,8 @@ from opentelemetry.trace.propagation import set_span_in_context
 
 from exporter import __version__
 from exporter.config import PROGRAM
-from exporter.model.telemetry import Signal, Span
 from exporter.outputs.otlp.export import SCHEMA_URL, Attributes, Sdk, SdkExporter, nanoseconds, resource
+from exporter.outputs.otlp.telemetry import Signal, Span
 
 _SDK = Sdk(Signal.TRACES, OTLPSpanExporter, ConsoleSpanExporter, ExportTraceServiceResponse, "rejected_spans")
 

@@ -3,17 +3,18 @@
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from exporter.health import DegradedReason
-from exporter.metrics import PushOutcome
-from exporter.model.telemetry import Signal
+from exporter.model.facts import Fact
+from exporter.outputs.otlp.counters import Counters, PushOutcome
+from exporter.outputs.otlp.telemetry import LogRecord, Signal, Span
 from exporter.shared import Shared
-from exporter.state.jobs import Exported, Exports, JobKey
+from exporter.state.facts import Facts
 from exporter.work import Backoff, Loop
 
 log = logging.getLogger(__name__)
@@ -26,7 +27,8 @@ _LOOK_SECONDS = 0.5
 # After a transition: what follows from it (messages, approvals) goes with it; and so do further transitions.
 _SETTLE_SECONDS = 1.0
 
-_Batch = Sequence[tuple[JobKey, Exported]]
+# Each fact's number, with what a receiver is sent for it.
+_Batch = Sequence[tuple[int, Sequence[Span] | Sequence[LogRecord]]]
 
 # For logs, and in the words of problems.
 ITEMS = {Signal.TRACES: "spans", Signal.LOGS: "log records"}
@@ -65,6 +67,7 @@ class Destination(NamedTuple):
     # Called on the receiver's thread, and once more for the last attempt when stopping.
     make_exporter: Callable[[], Exporter]
     knows_vm: Callable[[], bool]  # whether the facts about this VM are known
+    counters: Counters
     shared: Shared
 
 
@@ -74,6 +77,7 @@ class Receiver(ABC):
     def __init__(self, to: Destination) -> None:
         self.to = to
         self._metrics, self._health, self._clock = to.shared
+        self._counters = to.counters
         self._about = subject(to.signal, to.name)
         self._backoff = Backoff(self._clock)
         self._exporter: Exporter | None = None
@@ -123,26 +127,26 @@ class Receiver(ABC):
 
 
 class Worker(Receiver):
-    """Exports the items of one lane.
+    """Exports what one receiver lacks of the facts; ``compose`` returns what it is sent for one.
 
-    A failed batch is retried, with back-off, until its items are a day old or displaced by newer ones.
-    ``collect`` is called before each look at the queue.
+    A failed batch is retried, with back-off, until its facts are a day old or displaced by newer ones.
     """
 
     def __init__(
-        self, to: Destination, lane: str, *, queue: Exports[Any], collect: Callable[[], None]
+        self,
+        to: Destination,
+        reader: str,
+        facts: Facts,
+        compose: Callable[[Fact], Sequence[Span] | Sequence[LogRecord]],
     ) -> None:
         super().__init__(to)
-        self._lane = lane
-        self._queue = queue
-        self._collect = collect
+        self._reader = reader
+        self._facts = facts
+        self._compose = compose
         self._batch_size = _BATCH
-        # Items that failed on their own come after all others, in the order of these times.
-        self._set_aside: dict[JobKey, float] = {}
 
     def step(self) -> float | None:
-        """Export a batch if due; return the seconds until the next attempt, None if the queue is empty."""
-        self._collect()
+        """Export a batch if due; return the seconds until the next attempt, None if nothing is left."""
         self._drop_what_is_over()
         if self._stopping:
             self.loop.stop()
@@ -169,14 +173,24 @@ class Worker(Receiver):
             exporter.shutdown()
 
     def _next_batch(self) -> _Batch:
-        waiting = [(key, item) for key, item in self._queue.waiting(self._lane) if item is not None]
-        waiting.sort(key=lambda one: self._set_aside.get(one[0], -math.inf))
-        return waiting[: self._batch_size]
+        """Return the next facts for which something is sent; those before them are read."""
+        batch: list[tuple[int, Sequence[Span] | Sequence[LogRecord]]] = []
+        nothing = []
+        for number, fact in self._facts.unread(self._reader):
+            if items := self._compose(fact):
+                batch.append((number, items))
+            elif not batch:
+                nothing.append(number)
+            if len(batch) == self._batch_size:
+                break
+        if nothing:
+            self._facts.mark_read(self._reader, nothing)
+        return batch
 
     def _export(self, exporter: Exporter, batch: _Batch) -> bool:
         """Export a batch; return whether that succeeded."""
         begun = self._clock.monotonic()
-        outcome = exporter.export([item for _, item in batch])
+        outcome = exporter.export([item for _, items in batch for item in items])
         if outcome.problem:
             self._report(outcome.problem)
             self._divide(batch, refused=outcome.refused)
@@ -184,10 +198,11 @@ class Worker(Receiver):
                 self._failed(begun, outcome)
             return False
         # Those displaced by newer ones meanwhile are counted as dropped, not as exported.
-        removed = self._remove([key for key, _ in batch])
-        exported = min(max(len(batch) - outcome.rejected, 0), removed)
-        self._metrics.exported(self.to.signal, exported)
-        self._metrics.dropped(self.to.signal, removed - exported)
+        present = self._facts.mark_read(self._reader, [number for number, _ in batch])
+        left = sum(len(items) for number, items in batch if number in present)
+        exported = max(left - outcome.rejected, 0)
+        self._counters.exported(self.to.signal, exported)
+        self._counters.dropped(self.to.signal, left - exported)
         self._batch_size = min(2 * self._batch_size, _BATCH)
         self._succeeded()
         return True
@@ -197,34 +212,29 @@ class Worker(Receiver):
         self._batch_size = max(len(batch) // 2, 1)
         if len(batch) > 1:
             return
-        (key, _), *_ = batch
+        ((number, items),) = batch
         if refused:
-            self._drop([key], "the receiver refuses it")
+            self._facts.mark_read(self._reader, [number])
+            self._count_dropped(len(items), "the receiver refuses it")
         else:
-            self._set_aside[key] = self._clock.monotonic()
+            given_up = self._facts.set_aside(self._reader, number)
+            self._count_dropped(self._size(given_up), "too many fail")
 
     def _drop_what_is_over(self) -> None:
-        """Drop items that are too old or cannot be decoded, and count those that were displaced."""
-        self._count_dropped(self._queue.take_displaced(self._lane), "the queue is full")
+        """Drop what is too old, and count what was displaced."""
+        self._count_dropped(self._size(self._facts.take_displaced(self._reader)), "the queue is full")
         oldest = self._clock.now() - LONGEST_WAIT
-        waiting = self._queue.waiting(self._lane)
-        self._drop([key for key, item in waiting if item is None], "it cannot be read")
-        self._drop([key for key, item in waiting if item and item.end < oldest], "not accepted for a day")
+        given_up = self._facts.give_up(self._reader, oldest)
+        self._count_dropped(self._size(given_up), "not accepted for a day")
 
-    def _drop(self, keys: Sequence[JobKey], reason: str) -> None:
-        if keys:
-            self._count_dropped(self._remove(keys), reason)
+    def _size(self, facts: Iterable[Fact]) -> int:
+        return sum(len(self._compose(fact)) for fact in facts)
 
     def _count_dropped(self, count: int, reason: str) -> None:
         if count:
-            self._metrics.dropped(self.to.signal, count)
+            self._counters.dropped(self.to.signal, count)
             facts = {"exporter": self.to.name, "count": count, "reason": reason}
             log.warning("%s dropped", ITEMS[self.to.signal], extra=facts)
-
-    def _remove(self, keys: Sequence[JobKey]) -> int:
-        for key in keys:
-            self._set_aside.pop(key, None)
-        return self._queue.remove(keys)
 
 
 class Pusher(Receiver):
@@ -276,11 +286,11 @@ class Pusher(Receiver):
         if exporter is not None:
             outcome = exporter.export(self._metrics.registry.collect())
             if not outcome.problem:
-                self._metrics.pushed(PushOutcome.SUCCEEDED)
+                self._counters.pushed(PushOutcome.SUCCEEDED)
                 self._succeeded()
                 return
             self._report(outcome.problem)
-        self._metrics.pushed(PushOutcome.FAILED)
+        self._counters.pushed(PushOutcome.FAILED)
         if not self._stopping:
             # Sooner or later than the next push: a receiver that is back should have the values soon.
             self._failed(begun, outcome)

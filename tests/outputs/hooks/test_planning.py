@@ -19,9 +19,9 @@ VIEW = event_view(Life(scheduled(), (FREEZE_ID,), first_seen=NOW))
 
 
 def told(view: EventView = VIEW, **others: Any) -> dict[str, str]:
-    attempt, traceparent = others.pop("attempt", 1), others.pop("traceparent", "")
+    attempt = others.pop("attempt", 1)
     job = Job("drain", "a", 1, Transition.SCHEDULED, NOW, VM, view, "VirtualMachine")
-    return environment(msgspec.structs.replace(job, **others), attempt, traceparent)
+    return environment(msgspec.structs.replace(job, **others), attempt)
 
 
 @pytest.mark.parametrize(

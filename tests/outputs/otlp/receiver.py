@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-from exporter.model.telemetry import LogRecord, Signal, Span, SpanEvent
+from exporter.outputs.otlp.telemetry import LogRecord, Signal, Span, SpanEvent
 from tests.receivers import Receiver
 
 _REQUESTS: dict[Signal, Any] = {

@@ -6,9 +6,9 @@ from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
 
 from exporter.errors import ConfigurationError
 from exporter.model.events import trace_id
-from exporter.model.telemetry import Signal
+from exporter.model.tracing import is_sampled
 from exporter.outputs.otlp.environment import endpoint, interval, sampled_share, selected, timeout
-from exporter.outputs.otlp.spans import is_sampled
+from exporter.outputs.otlp.telemetry import Signal
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 TRACES = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"

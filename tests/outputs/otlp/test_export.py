@@ -17,10 +17,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_CUMULATIVE
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from exporter.model.telemetry import LogRecord, Signal, Span, SpanEvent
 from exporter.model.vm import VirtualMachine
 from exporter.outputs.otlp import logs, metrics, traces
 from exporter.outputs.otlp.export import SdkExporter, resource_attributes
+from exporter.outputs.otlp.telemetry import LogRecord, Signal, Span, SpanEvent
 from exporter.outputs.otlp.worker import Exporter, ExportOutcome
 from tests.clocks import NOW, HandClock
 from tests.http_server import Connection, Request, dripping, serving, then_hang_up

@@ -1,6 +1,6 @@
-"""What leaves by OTLP because of transitions: spans and log records."""
+"""Spans and log records, as they are composed from facts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Literal
 
@@ -45,15 +45,6 @@ class Span(msgspec.Struct, frozen=True, omit_defaults=True):
     # "client" for a request to another system.
     kind: Literal["internal", "client"] = "internal"
 
-    @property
-    def traceparent(self) -> str:
-        """Return the W3C header that makes the receiver's span a child of this one."""
-        return f"00-{self.trace_id}-{self.span_id}-01"
-
-    @property
-    def identity(self) -> tuple[str, str]:
-        return self.trace_id, self.span_id
-
 
 class LogRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """Something that happened, as a log record."""
@@ -72,15 +63,3 @@ class LogRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     trace_id: str = ""
     span_id: str = ""
     sampled: bool = False
-
-    @property
-    def identity(self) -> tuple[str, str]:
-        return self.uid, ""
-
-
-class TraceJobs(msgspec.Struct, frozen=True):
-    """What leaves by OTLP because of transitions."""
-
-    # Finished ones.
-    spans: Sequence[Span] = ()
-    records: Sequence[LogRecord] = ()

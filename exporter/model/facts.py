@@ -1,0 +1,138 @@
+"""What has happened, as receivers of spans and log records are told of it.
+
+A fact is stored in the transaction of what it describes. What is sent follows from it alone, so that it is
+the same whenever it is composed, also after a restart.
+"""
+
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from exporter.health import Problem
+from exporter.model.events import Affected
+from exporter.model.lifecycle import ENDINGS, Life, Occurrence, Transition
+from exporter.model.messages import Outage, WatchChange
+from exporter.timefmt import UtcTime
+
+WorkKind = Literal["message", "hook", "approval"]
+
+
+class TransitionFact(msgspec.Struct, frozen=True, omit_defaults=True, tag="transition"):
+    """A transition of an event. Of its life's earlier transitions only the end has all."""
+
+    occurrence: Occurrence
+    # Of the transition in its life, from 1.
+    number: int
+
+    @property
+    def at(self) -> datetime:
+        return self.occurrence.at
+
+    @property
+    def event_id(self) -> str:
+        return self.occurrence.life.ids[0]
+
+
+class WorkFact(msgspec.Struct, frozen=True, omit_defaults=True, tag="work"):
+    """A message, a run of a hook or an approval that is done."""
+
+    kind: WorkKind
+    # Of the target, the hook or the rule.
+    name: str
+    event_id: str
+    event_type: str
+    affects: Affected
+    life_key: str
+    # `Life.identity`.
+    vm: str
+    # The transition that caused it, and its number in the life; 0 for an approval.
+    number: int
+    transition: Transition | None
+    begun: UtcTime
+    at: UtcTime
+    outcome: str = ""
+    # "" for a success.
+    problem: str = ""
+
+
+class OutageFact(msgspec.Struct, frozen=True, omit_defaults=True, tag="outage"):
+    """An outage of the watch begins or ends."""
+
+    change: WatchChange
+    outage: Outage
+    at: UtcTime
+    host: str
+    error: str = ""
+
+
+class ProblemFact(msgspec.Struct, frozen=True, omit_defaults=True, tag="problem"):
+    """A problem of the exporter begins or is over."""
+
+    problem: Problem
+    at: UtcTime
+    host: str
+    begins: bool
+
+
+class PauseFact(msgspec.Struct, frozen=True, omit_defaults=True, tag="pause"):
+    """This VM stood still while no event was Started for it."""
+
+    seconds: float
+    at: UtcTime
+    host: str
+
+
+Fact = TransitionFact | WorkFact | OutageFact | ProblemFact | PauseFact
+
+
+def transition_fact(occurrence: Occurrence) -> TransitionFact:
+    """Return the fact of a transition that just happened.
+
+    Until the end, only the beginnings of the phases are needed besides the newest transition: a life can have
+    a thousand.
+    """
+    life = occurrence.life
+    if occurrence.transition not in ENDINGS:
+        begins = [
+            next((record for record in life.transitions if record.transition is phase), None)
+            for phase in (Transition.SCHEDULED, Transition.STARTED)
+        ]
+        last = life.transitions[-1]
+        kept = tuple(record for record in begins if record is not None and record is not last)
+        life = replace(life, transitions=(*kept, last))
+    brief = tuple(change.brief for change in occurrence.changes)
+    return TransitionFact(replace(occurrence, life=life, changes=brief), len(occurrence.life.transitions))
+
+
+def work_fact(
+    life: Life,
+    work: tuple[WorkKind, str, int],
+    *,
+    begun: datetime | None,
+    at: datetime,
+    outcome: str,
+    problem: str = "",
+) -> WorkFact:
+    """Return the fact of work for a life: its kind, its name and the number of the transition.
+
+    ``begun`` is None for work that begins with its transition.
+    """
+    kind, name, number = work
+    records = life.transitions[number - 1 : number] if number else ()
+    return WorkFact(
+        kind=kind,
+        name=name,
+        event_id=life.ids[0],
+        event_type=life.event_type,
+        affects=life.target,
+        life_key=life.key,
+        vm=life.identity,
+        number=number,
+        transition=records[0].transition if records else None,
+        begun=begun or (records[0].at if records else at),
+        at=at,
+        outcome=outcome,
+        problem=problem,
+    )

@@ -1,0 +1,160 @@
+"""What has happened, oldest first, and how far each of its readers has come."""
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from exporter.model.facts import Fact
+from exporter.state.journal import Journal, Table, Transaction
+
+# Enough for some hundred events.
+CAPACITY = 2048
+# Of one reader.
+_MOST_SET_ASIDE = 100
+
+
+class Cursor(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far a reader has come: it has all facts up to a number, except those that are set aside."""
+
+    number: int = 0
+    aside: tuple[int, ...] = ()
+
+    def lacks(self, number: int) -> bool:
+        return number > self.number or number in self.aside
+
+
+class Facts(Table[int, Fact]):
+    """The facts that a reader still lacks, by number; for any number of threads.
+
+    Without readers nothing is stored. Beyond `CAPACITY` the oldest make room.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(journal, "fact", int, Fact)  # type: ignore[arg-type]  # a union is a type to msgspec
+        self._cursors = Table(journal, "cursor", str, Cursor)
+        # Called when there are more, with all locks held.
+        self.grown: Callable[[], None] = lambda: None
+        self._displaced: dict[str, deque[Fact]] = {}
+
+    def apply(self, key: int, value: Fact | None) -> None:
+        super().apply(key, value)
+        if value is not None:
+            self.grown()
+
+    @property
+    def has_readers(self) -> bool:
+        return bool(self._cursors.entries)
+
+    def set_readers(self, names: Collection[str]) -> dict[str, list[Fact]]:
+        """Set the readers; new ones begin with the next fact. Return what former ones lacked."""
+        with self._journal.transaction() as transaction:
+            former = self._cursors.entries.keys() - set(names)
+            lacked = {name: [fact for _, fact in self.unread(name)] for name in sorted(former)}
+            for name in former:
+                transaction.delete(self._cursors, name)
+                self._displaced.pop(name, None)
+            for name in names:
+                if name not in self._cursors.entries:
+                    transaction.put(self._cursors, name, Cursor(self._newest))
+            kept = {name: one for name, one in self._cursors.entries.items() if name not in former}
+            self._delete_read(transaction, kept)
+        return lacked
+
+    def add(self, transaction: Transaction, facts: Sequence[Fact]) -> None:
+        """Add facts in the transaction of what they describe."""
+        if not facts or not self.has_readers:
+            return
+        pending = sum(table is self and value is not None for table, _, value in transaction.changes)
+        surplus = len(self.entries) + pending + len(facts) - CAPACITY
+        for number in list(itertools.islice(self.entries, max(surplus, 0))):
+            for name, cursor in self._cursors.entries.items():
+                if cursor.lacks(number):
+                    self._displaced.setdefault(name, deque(maxlen=CAPACITY)).append(self.entries[number])
+            transaction.delete(self, number)
+        for number, fact in enumerate(facts[-CAPACITY:], start=self._newest + pending + 1):
+            transaction.put(self, number, fact)
+
+    def put(self, facts: Sequence[Fact]) -> None:
+        """Add facts in a transaction of their own."""
+        if facts and self.has_readers:
+            with self._journal.transaction() as transaction:
+                self.add(transaction, facts)
+
+    def unread(self, reader: str) -> list[tuple[int, Fact]]:
+        """Return what a reader lacks, oldest first, but what is set aside after all else."""
+        with self.lock:
+            cursor = self._cursors.entries.get(reader, Cursor(self._newest))
+            ahead = [(number, fact) for number, fact in self.entries.items() if number > cursor.number]
+            aside = [(number, self.entries[number]) for number in cursor.aside if number in self.entries]
+        return ahead + aside
+
+    def take_displaced(self, reader: str) -> list[Fact]:
+        """Return what made room for newer facts, and was not read, since the last call."""
+        return list(self._displaced.pop(reader, ()))
+
+    def give_up(self, reader: str, before: datetime) -> list[Fact]:
+        """Skip what a reader lacks from before a time, up to the first fact that is newer; return it."""
+        with self.lock:
+            cursor = self._cursors.entries.get(reader, Cursor(self._newest))
+            ahead = (number for number in self.entries if number > cursor.number)
+            old = [
+                *itertools.takewhile(lambda number: self.entries[number].at < before, ahead),
+                *(
+                    known
+                    for known in cursor.aside
+                    if known in self.entries and self.entries[known].at < before
+                ),
+            ]
+            facts = [self.entries[number] for number in old]
+        if old:
+            self.mark_read(reader, old)
+        return facts
+
+    def mark_read(self, reader: str, numbers: Iterable[int]) -> set[int]:
+        """Record that a reader has facts, those before them included; return which were still there."""
+        read = set(numbers)
+        with self._journal.transaction() as transaction:
+            present = read & self.entries.keys()
+            self._move(transaction, reader, read)
+        return present
+
+    def set_aside(self, reader: str, number: int) -> list[Fact]:
+        """Read on after a fact; return the one that is given up for it if too many are set aside."""
+        with self._journal.transaction() as transaction:
+            aside = [known for known in self._cursors.entries[reader].aside if known != number]
+            surplus = aside[: max(len(aside) + 1 - _MOST_SET_ASIDE, 0)]
+            given_up = [self.entries[known] for known in surplus if known in self.entries]
+            self._move(transaction, reader, {number}, aside=(*aside[len(surplus) :], number))
+        return given_up
+
+    def _move(
+        self,
+        transaction: Transaction,
+        reader: str,
+        read: Collection[int],
+        *,
+        aside: Collection[int] | None = None,
+    ) -> None:
+        before = self._cursors.entries.get(reader)
+        if before is None:
+            return
+        if aside is None:
+            aside = [number for number in before.aside if number not in read]
+        cursor = Cursor(max(before.number, *read, 0), tuple(aside))
+        transaction.put(self._cursors, reader, cursor)
+        self._delete_read(transaction, {**self._cursors.entries, reader: cursor})
+
+    def _delete_read(self, transaction: Transaction, cursors: Mapping[str, Cursor]) -> None:
+        """Delete what no reader lacks."""
+        for number in self.entries:
+            if not any(cursor.lacks(number) for cursor in cursors.values()):
+                transaction.delete(self, number)
+
+    @property
+    def _newest(self) -> int:
+        """The highest number so far."""
+        last = next(reversed(self.entries), 0)
+        return max(last, *(cursor.number for cursor in self._cursors.entries.values()), 0)
