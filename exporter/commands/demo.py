@@ -6,7 +6,7 @@ import queue
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
 from functools import partial
@@ -21,9 +21,10 @@ from rich.text import Text
 from exporter.app import App, Options
 from exporter.clock import Clock, FastClock
 from exporter.commands import invoked, terminal
+from exporter.config.addresses import Address
 from exporter.config.loading import Loaded
 from exporter.health import Health
-from exporter.model.messages import AnyMessage, Delivery, Rendered
+from exporter.model.messages import AnyMessage, Delivery, Rendered, Severity
 from exporter.model.views import Demonstration, EventView, event_view
 from exporter.model.wording import printable
 from exporter.outputs.notifications import checking, planning
@@ -60,6 +61,8 @@ def run(options: Options, clock: Clock) -> int:
             with Live(console=console, screen=True, auto_refresh=False) as live:
                 while not _is_stopped(signals):
                     live.update(frame(demo, console.height), refresh=True)
+    for line in demo.messages.arrivals():
+        console.print(line, soft_wrap=True)
     click.echo(next_steps(notify=bool(options.notify)))
     return 0
 
@@ -120,8 +123,11 @@ def demonstrating(options: Options, clock: Clock) -> Iterator[Demo]:
 
 
 class Messages:
+    """The rendered messages for the terminal, and the last result of each target beside it."""
+
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._results: dict[str, tuple[Address, Delivery | None]] = {}
         self._kept: list[Rendered] = []
         self._count = 0
 
@@ -130,11 +136,36 @@ class Messages:
             self._kept = [*self._kept, rendered][-KEPT:]
             self._count += 1
 
+    def expect(self, addresses: Iterable[Address]) -> None:
+        """Take note of the targets that there are."""
+        with self._lock:
+            self._results = {address.target: (address, None) for address in addresses}
+
+    def record(self, target: str, delivery: Delivery) -> None:
+        with self._lock:
+            if target in self._results and not delivery.skipped:
+                self._results[target] = self._results[target][0], delivery
+
+    def arrivals(self) -> list[Text]:
+        """Return a line for each target: whether its last message arrived, or why not."""
+        with self._lock:
+            results = list(self._results.values())
+        return [_arrival(address, delivery) for address, delivery in results]
+
     def after(self, told: int) -> tuple[list[Rendered], int]:
         """Return the messages after the first ``told``, as far as they are kept, and the count of all."""
         with self._lock:
             new = self._count - told
             return self._kept[-new:] if new else [], self._count
+
+
+def _arrival(address: Address, delivery: Delivery | None) -> Text:
+    target = printable(f"{address.target} ({address.label})")
+    if delivery is None:
+        return Text(f"{target}: no message yet")
+    if delivery.delivered:
+        return Text(f"{target}: arrived", style=terminal.STYLES[Severity.SUCCESS])
+    return Text(f"{target}: failed: {printable(delivery.reason)}", style=terminal.STYLES[Severity.CRITICAL])
 
 
 class _Sender(SenderProcess):
@@ -144,22 +175,28 @@ class _Sender(SenderProcess):
 
     def ask(self, request: Request) -> "Future[Delivery | Checked]":
         future = super().ask(request)
-        future.add_done_callback(self._keep)
+        if isinstance(request, Send):
+            future.add_done_callback(partial(self._keep, request.address.target))
         return future
 
-    def _keep(self, future: "Future[Delivery | Checked]") -> None:
+    def _keep(self, target: str, future: "Future[Delivery | Checked]") -> None:
         found = future.result()
-        if isinstance(found, Delivery) and found.rendered is not None:
+        if not isinstance(found, Delivery):
+            return
+        self._messages.record(target, found)
+        if found.rendered is not None:
             self._messages.keep(found.rendered)
 
 
 class _App(App):
     def __init__(self, options: Options, clock: Clock, messages: Messages) -> None:
+        self._messages = messages
         super().__init__(options, clock, sender_type=partial(_Sender, messages))
         if isinstance(clock, FastClock):
             self.demonstration = Demonstration(_notice(clock.speed), clock.speed, clock.began)
 
     def plan_of(self, loaded: Loaded) -> Plan:
+        self._messages.expect(loaded.addresses)
         plan = planning.plan_of(loaded, local=[TERMINAL], keep_state=True)
         return marked(plan, self._clock.speed)
 
@@ -204,6 +241,7 @@ def headline(demo: Demo) -> list[str]:
 def frame(demo: Demo, height: int) -> Text:
     """Return the screen: headline, events, the newest message, and the titles of earlier ones."""
     head = [Text(line, style="bold") for line in headline(demo)]
+    head += demo.messages.arrivals()[: max(height - len(head) - _LEAST_MESSAGE_LINES, 0)]
     room = height - len(head) - 2
     events = _events(demo, room - _LEAST_MESSAGE_LINES)
     lines = [*head, Text(), *events, Text(), *_messages(demo, room - len(events))]
@@ -245,11 +283,16 @@ def _print(demo: Demo, console: Console, signals: queue.SimpleQueue[int]) -> Non
     for line in headline(demo):
         click.echo(line)
     told, shown = 0, None
+    arrivals = list[Text]()
     while not _is_stopped(signals):
         messages, told = demo.messages.after(told)
         for message in messages:
             body = "\n".join(map(printable, message.body.split("\n")))
             click.echo(f"\n{printable(message.title)}\n{body}\n")
+        before, arrivals = arrivals, demo.messages.arrivals()
+        for arrival in arrivals:
+            if arrival not in before:
+                console.print(arrival, soft_wrap=True)
         events = demo.app.snapshot.current
         if events != shown:
             console.print(terminal.table(demo.events, demo.clock.now()), soft_wrap=True)

@@ -84,6 +84,26 @@ def test_no_message_is_printed_twice() -> None:
     assert messages.after(told) == ([second] * 50, 53)
 
 
+def test_a_line_for_each_target() -> None:
+    """It says whether the last message arrived, or why not, below the headline, and changes with each."""
+    shown = demo(1, 1)
+    shown.messages.expect([Address("notify-1", "json://127.0.0.1:1"), Address("notify-2", "json://b/SeCrEt")])
+    shown.messages.record("notify-1", Delivery(delivered=False, reason="it refuses\tconnections"))
+    shown.messages.record("terminal", Delivery(delivered=True))
+    lines = frame(shown, 24).plain.split("\n")[3:6]
+    assert lines == [
+        "notify-1 (json://127.0.0.1): failed: it refuses?connections",
+        "notify-2 (json://...): no message yet",
+        "",
+    ]
+    shown.messages.record("notify-1", Delivery(delivered=True))
+    shown.messages.record("notify-2", Delivery(delivered=True, skipped=True))
+    assert [line.plain.partition(": ")[2] for line in shown.messages.arrivals()] == [
+        "arrived",
+        "no message yet",
+    ]
+
+
 def test_how_often_imds_is_polled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Often enough for simulated time, and another IMDS than the simulator as usual; it ends each time."""
     app = Mock()

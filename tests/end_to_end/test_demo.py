@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.program import eventually, get
+from tests.end_to_end.program import eventually, free_port, get
 
 PROGRAM = [sys.executable, "-u", "-m", "exporter"]
 
@@ -54,6 +54,18 @@ def test_demo_without_a_terminal(tmp_path: Path, number: signal.Signals) -> None
     assert "\nTry next:\n" in output.read_text()
     assert "Traceback" not in output.read_text()
     assert list(folder.iterdir()) == []
+
+
+def test_demo_with_a_target_that_fails(tmp_path: Path) -> None:
+    """A line shows why its messages do not arrive, when that is known, and at the end."""
+    output, url = tmp_path / "output", f"json://127.0.0.1:{free_port()}/"
+    words = ("demo", "--web.listen-address", "127.0.0.1:0", "--notify", url)
+    with running(*words, output=output, folder=tmp_path) as process:
+        failed = eventually(lambda: re.findall("\n(notify-1 .*: failed: .*)\n", output.read_text()))[0]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+    assert "it refuses connections" in failed
+    assert f"\n{failed}\nTry next:\n" in output.read_text()
 
 
 def test_demo_on_a_terminal() -> None:
