@@ -38,6 +38,7 @@ _KNOWN = (
     ("failing hardware", _FAILURE),
     ("hardware failure", _FAILURE),
     ("its host has failed", _FAILURE),
+    ("virtual machine has encountered a failure", _FAILURE),
     ("host maintenance", _MAINTENANCE),
     ("maintenance of its host", _MAINTENANCE),
     ("host server is undergoing maintenance", _MAINTENANCE),

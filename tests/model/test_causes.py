@@ -26,6 +26,8 @@ DAYS = {"not_before": NOW + timedelta(days=3), "description": ""}
         ({"description": "Host server is undergoing maintenance."}, "Azure maintains the host."),
         ({"description": "Virtual machine restarted because of emergency repair."}, "The host has failed"),
         ({"description": "Virtual machine redeployed due to failing hardware."}, "The host has failed"),
+        # Of Microsoft's mock server.
+        ({"description": "Virtual machine has encountered a failure."}, "The host has failed"),
         (
             {"description": "Virtual machine is going to be restarted as requested by authorized user."},
             "Somebody with rights on the VM asked for it",
