@@ -8,8 +8,11 @@ from enum import StrEnum
 import msgspec
 
 from exporter.clock import Clock
+from exporter.timefmt import format_duration
 
 log = logging.getLogger(__name__)
+
+_MOST_SKEW_SECONDS = 60.0
 
 
 class DegradedReason(StrEnum):
@@ -31,6 +34,7 @@ class DegradedReason(StrEnum):
     TRACING_FAILING = "tracing_failing"
     OTLP_FAILING = "otlp_failing"
     KUBERNETES_FAILING = "kubernetes_failing"
+    CLOCK_SKEW = "clock_skew"
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -69,6 +73,21 @@ class Health:
             known = self._problems.pop((reason, subject), None)
         if known is not None:
             log.info("recovered", extra={"reason": reason.value, "problem": known.message})
+
+    def check_clock(self, offset: float, other: str, effect: str, subject: str = "") -> None:
+        """Report that this VM's clock is ahead of another one by over a minute, or behind it, or clear that.
+
+        ``offset`` is in seconds, negative if it is behind. ``effect`` says what that leads to.
+        """
+        # The clock of a demo runs faster than any other.
+        if abs(offset) <= _MOST_SKEW_SECONDS or self._clock.speed != 1:
+            self.clear(DegradedReason.CLOCK_SKEW, subject)
+            return
+        # To the minute, so that a clock that drifts is logged rarely.
+        minutes = format_duration(round(abs(offset) / 60) * 60.0)
+        direction = "ahead of" if offset > 0 else "behind"
+        problem = f"the clock of this VM is {minutes} {direction} that of {other}: {effect}"
+        self.report(DegradedReason.CLOCK_SKEW, f"{problem}; set up NTP or chrony", subject)
 
     def problems(self) -> tuple[Problem, ...]:
         """Return the active problems, oldest first."""

@@ -10,6 +10,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, urlsplit
@@ -50,6 +51,25 @@ class Answer(NamedTuple):
     def header(self, name: bytes) -> str:
         """Return the first value of a header; "" if it is absent."""
         return next((value.decode("latin-1") for key, value in self.headers if key == name), "")
+
+    def date(self) -> datetime | None:
+        """Return the time of the server's clock; None without a valid header Date."""
+        try:
+            at = parsedate_to_datetime(self.header(b"date"))
+        except (ValueError, OverflowError):
+            return None
+        # Without a zone (-0000) it is not the date of a server.
+        return at if at.tzinfo is not None else None
+
+    def clock_offset(self, sent: datetime, received: datetime) -> float:
+        """Return by how many seconds the client's clock is ahead of the server's, negative if it is behind.
+
+        The server has dated its answer between the two times of the client's clock; 0 without a valid Date.
+        """
+        at = self.date()
+        if at is None:
+            return 0.0
+        return max((sent - at).total_seconds(), 0.0) or min((received - at).total_seconds(), 0.0)
 
     def retry_after(self, now: datetime) -> float:
         """Return for how many seconds the server asks to be left alone, with status 429 or 503."""

@@ -12,7 +12,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -190,6 +189,8 @@ class ImdsClient:
         self._events = _Versions(versions, clock, API_VERSIONS)
         self._instance = _Versions(_INSTANCE_VERSIONS, clock)
         self._limiter = limiter or RateLimiter(clock)
+        # By how many seconds this VM's clock was ahead of IMDS's at the last answer, negative if behind.
+        self.clock_offset = 0.0
         self._transport = Transport(self.endpoint)
 
     def fetch(self) -> bytes:
@@ -224,14 +225,11 @@ class ImdsClient:
         Raises:
             ImdsError: there is no such answer, or it has no valid one.
         """
-        value = self._ask_instance().header(b"date")
-        try:
-            at = parsedate_to_datetime(value)
-        except (ValueError, OverflowError) as error:
-            raise ImdsError(PollOutcome.INVALID_DOCUMENT, f"not a valid Date: {one_line(value)}") from error
-        # Without a zone (-0000) it is not the date of a server.
-        if at.tzinfo is None:
-            raise ImdsError(PollOutcome.INVALID_DOCUMENT, f"the Date has no time zone: {one_line(value)}")
+        answer = self._ask_instance()
+        at = answer.date()
+        if at is None:
+            value = one_line(answer.header(b"date"))
+            raise ImdsError(PollOutcome.INVALID_DOCUMENT, f"not a valid Date: {value}")
         return at
 
     @property
@@ -294,6 +292,7 @@ class ImdsClient:
         try:
             headers = _HEADERS if sent is None else _HEADERS | {"Content-Type": "application/json"}
             request = Request(method, f"{url}?api-version={version}", headers, sent)
+            sent_at = self._clock.now()
             answer = self._transport.send(request, timeout)
         except TimeoutError as error:
             message = f"{what}: no answer within {timeout:g} s"
@@ -305,6 +304,7 @@ class ImdsClient:
             raise ImdsError(PollOutcome.CONNECTION_ERROR, f"{what}: {cause(error)}") from error
         if answer.status != 200:
             raise self._refusal(what, answer)
+        self.clock_offset = answer.clock_offset(sent_at, self._clock.now())
         return answer
 
     def _refusal(self, what: str, answer: Answer) -> ImdsError:

@@ -5,6 +5,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from email.utils import format_datetime
 from http import HTTPStatus
 from typing import Self
 from urllib.parse import parse_qsl
@@ -271,6 +272,8 @@ class Application:
         if fault and fault.mode == "drop":
             raise HangUpError
         response = self._metadata(place, request, fault)
+        headers = {"date": format_datetime(self._simulator.now(), usegmt=True), **response.headers}
+        response = replace(response, headers=headers)
         if fault and fault.mode == "drip":
             return replace(response, parts=_drip(response.body, fault.seconds))
         return response

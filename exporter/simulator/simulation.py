@@ -130,6 +130,10 @@ class Simulator:
         self._override: bytes | None = None
         self._lock = threading.Lock()
 
+    def now(self) -> datetime:
+        """Return the time of its wall clock."""
+        return self._clock.now()
+
     @property
     def scenarios(self) -> tuple[Scenario, ...]:
         """The scenarios that can be started by name: the bundled ones and those passed at construction."""

@@ -366,7 +366,7 @@ class Watch:
         if document is not None and (digest != self._digest or self.known.has_unreported):
             self._take(document)
             self._digest, self._document = digest, document
-        self._succeed()
+        self._succeed(imds.clock_offset)
         self._tell_imminent()
         self._store.retry()
         return None
@@ -531,11 +531,12 @@ class Watch:
             # The targets of the newest document's events have to be determined again.
             self._digest = None
 
-    def _succeed(self) -> None:
+    def _succeed(self, clock_offset: float) -> None:
         now, seen = self._clock.now(), self.snapshot
         if not seen.up:
             log.info("IMDS answers", extra={"endpoint": seen.endpoint, "instance": seen.instance})
         self.known = replace(self.known, last_success=now)
+        self._health.check_clock(clock_offset, "IMDS", "the time left to events is wrong by as much")
         self._outages.valid(seen, self._facts.shown or VirtualMachine())
         self._problems.record(seen)
         self.snapshot = replace(

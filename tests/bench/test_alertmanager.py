@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from email.utils import format_datetime
 from typing import Any
 
 import pytest
@@ -302,6 +303,31 @@ def test_a_condition_on_the_time_begins_and_ends_an_alert(build: Build, receiver
     bench.advance(60)
     assert 119 <= (seconds(bench, receiver)[PENDING][1] or 0) <= 126
     assert posted(receiver)[-1]["labels"]["event_id"] == FREEZE_ID
+
+
+@pytest.mark.parametrize(("minutes", "words"), [(-16, "16m behind"), (2, "2m ahead of")])
+def test_a_clock_that_is_off(build: Build, receiver: Receiver, minutes: int, words: str) -> None:
+    """A clock that differs from Alertmanager's by over a minute is a problem, until it is right."""
+    bench = build(settings(receiver))
+
+    def dated(by: float) -> None:
+        at = bench.clock.now() - timedelta(minutes=by)
+        receiver.answer_headers["Date"] = format_datetime(at, usegmt=True)
+
+    dated(minutes)
+    bench.show(REBOOT, wait=2)
+    (problem,) = bench.api("problems")
+    where = "alertmanager (http://127.0.0.1)"
+    assert problem.startswith(f"clock_skew: the clock of this VM is {words} that of {where}: alerts end ")
+    assert bench.metric("degraded", reason="clock_skew") == 1
+    dated(0.5)
+    bench.show(STARTED, wait=2)
+    assert bench.api("problems") == []
+    dated(minutes)
+    bench.show(wait=2)
+    assert len(bench.api("problems")) == 1
+    bench.reload("")
+    assert bench.api("problems") == []
 
 
 def test_a_redirect_is_a_failure(build: Build) -> None:

@@ -14,7 +14,7 @@ from exporter.model.events import trace_id
 from exporter.model.jobs import CommandResult, HookOutcome
 from exporter.model.messages import WatchChange, WatchMessage
 from exporter.outputs.notifications.webhook import cloud_event
-from exporter.simulator import Fault
+from exporter.simulator import Fault, Simulator
 from exporter.simulator.documents import instance_document
 from exporter.watch.watch import Watch
 from tests.bench import Bench, Build
@@ -134,6 +134,23 @@ def test_an_imds_with_older_versions(build: Build, monkeypatch: pytest.MonkeyPat
     assert [status[name] for name in names] == ["2019-01-01", "2018-10-01", VM, []]
     assert ran(bench) == [(FREEZE_ID, "scheduled")]
     assert bench.metric("pending", target="other") == 1
+
+
+@pytest.mark.parametrize(("minutes", "words"), [(-15, "15m behind"), (90, "1h30m ahead of")])
+def test_a_clock_that_differs_from_that_of_imds(
+    build: Build, monkeypatch: pytest.MonkeyPatch, minutes: int, words: str
+) -> None:
+    """By over a minute it is a problem, until the clock is right; polls go on."""
+    bench = build("")
+    now, off = Simulator.now, timedelta(minutes=minutes)
+    with monkeypatch.context() as patch:
+        patch.setattr(Simulator, "now", lambda simulator: now(simulator) - off)
+        bench.advance(60)
+        (problem,) = bench.api("problems")
+        assert problem.startswith(f"clock_skew: the clock of this VM is {words} that of IMDS: ")
+        assert (bench.metric("degraded", reason="clock_skew"), bench.metric("up")) == (1, 1)
+    bench.advance(2)
+    assert bench.api("problems") == []
 
 
 def test_a_name_that_imds_does_not_know(build: Build, caplog: pytest.LogCaptureFixture) -> None:

@@ -62,7 +62,7 @@ def look(bench: Bench, file: Path | None = None) -> dict[str, Diagnosis]:
 
 def ending(bench: Bench, capsys: pytest.CaptureFixture[str]) -> str:
     bench.advance(2)  # IMDS refuses more than 5 requests a second
-    doctor.run(Asked(None, None, Overrides(), NotifyUrls(), bench.app.url), SystemClock())
+    doctor.run(Asked(None, None, Overrides(), NotifyUrls(), bench.app.url), bench.clock)
     return capsys.readouterr().out.splitlines()[-1]
 
 

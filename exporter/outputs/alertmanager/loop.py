@@ -133,6 +133,7 @@ class AlertLoop:
         with self._closing:
             self.loop.stop()
             self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, self._subject)
+            self._health.clear(DegradedReason.CLOCK_SKEW, self._subject)
         self._client.close()
 
     def step(self) -> float | None:
@@ -174,7 +175,8 @@ class AlertLoop:
     def _post(self, due: Sequence[Alert], now: datetime) -> None:
         for start in range(0, len(due), _MOST_AT_ONCE):
             part = due[start : start + _MOST_AT_ONCE]
-            self._client.post([alert.body(now, self.wanted.url) for alert in part])
+            offset = self._client.post([alert.body(now, self.wanted.url) for alert in part])
+            self._check_clock(offset)
             self._accepted |= {alert.key: alert for alert in part}
 
     def _succeeded(self, news: Sequence[Alert]) -> None:
@@ -201,6 +203,13 @@ class AlertLoop:
         self._report(f"target {self.wanted.address.target} ({self._client.label}): {reason}")
         self._wait_until = self._clock.monotonic() + error.retry_after
         return max(self._backoff.failed(took), error.retry_after)
+
+    def _check_clock(self, offset: float) -> None:
+        other = f"{self.wanted.address.target} ({self._client.label})"
+        effect = "alerts end early there, or at once" if offset < 0 else "alerts end late there"
+        with self._closing:
+            if not self.loop.stopping:
+                self._health.check_clock(offset, other, effect, self._subject)
 
     def _report(self, problem: str) -> None:
         with self._closing:
