@@ -47,6 +47,7 @@ class Answer(NamedTuple):
     status: int
     body: bytes
     headers: Sequence[tuple[bytes, bytes]]
+    is_last: bool = False  # whether the server closes the connection after it
 
     def header(self, name: bytes) -> str:
         """Return the first value of a header; "" if it is absent."""
@@ -197,7 +198,8 @@ class _Connection:
                 raise
         if accepted and body.tell() > limit:
             raise LargeAnswerError(f"the answer is over {limit / 2**20:g} MiB")
-        return Answer(status, body.getvalue(), head.headers)
+        is_last = self._http.their_state in (h11.MUST_CLOSE, h11.CLOSED)
+        return Answer(status, body.getvalue(), head.headers, is_last)
 
     def open_tunnel(self, url: SplitResult, proxy: SplitResult, deadline: float) -> None:
         """Make a proxy connect to the server of ``url`` (RFC 9110, "CONNECT")."""

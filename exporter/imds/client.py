@@ -6,12 +6,16 @@ design.
 """
 
 import logging
+import os
 import random
 import re
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
+from functools import cache
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,13 +24,15 @@ from exporter import __version__, config
 from exporter.clock import Clock
 from exporter.config import API_VERSIONS, AUTO, DISCOVER, PROGRAM
 from exporter.errors import ImdsError, PollOutcome, cause, one_line
-from exporter.imds.refusals import EVENTS_PATH, INSTANCE_PATH, remedy
 from exporter.model.vm import VirtualMachine, decode_instance
 from exporter.transport import Answer, LargeAnswerError, Request, Transport
 from exporter.work import Backoff
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+
+EVENTS_PATH = "/metadata/scheduledevents"
+INSTANCE_PATH = "/metadata/instance"
 
 # How long a poll may take beyond its timeouts before it counts as hanging: for name resolution, further
 # addresses of a host name, a busy machine.
@@ -189,6 +195,8 @@ class ImdsClient:
         self._events = _Versions(versions, clock, API_VERSIONS)
         self._instance = _Versions(_INSTANCE_VERSIONS, clock)
         self._limiter = limiter or RateLimiter(clock)
+        # Those of the last answers, by path.
+        self._statuses: dict[str, int] = {}
         # By how many seconds this VM's clock was ahead of IMDS's at the last answer, negative if behind.
         self.clock_offset = 0.0
         self._transport = Transport(self.endpoint)
@@ -302,20 +310,90 @@ class ImdsClient:
         except Exception as error:
             # Not a list of types: a malformed URL or answer can cause any error in a parser.
             raise ImdsError(PollOutcome.CONNECTION_ERROR, f"{what}: {cause(error)}") from error
+        self._statuses[path] = answer.status
         if answer.status != 200:
-            raise self._refusal(what, answer)
+            raise self._refusal(path, what, answer)
         self.clock_offset = answer.clock_offset(sent_at, self._clock.now())
         return answer
 
-    def _refusal(self, what: str, answer: Answer) -> ImdsError:
+    def _refusal(self, path: str, what: str, answer: Answer) -> ImdsError:
         excerpt = one_line(answer.body.decode(errors="replace"))
         versions = _newest_versions(answer.body) if answer.status in _UNKNOWN_VERSION else ()
-        advice = remedy(answer.status)
+        advice = _remedy(answer.status)
+        if answer.status == HTTPStatus.FORBIDDEN:
+            advice += self._other_cause(path, answer)
         message = f"{what}: status {answer.status}"
         message += (f": {excerpt}" if excerpt else "") + (f"; {advice}" if advice else "")
         wait = answer.retry_after(self._clock.now())
         reason = PollOutcome.THROTTLED if answer.status == 429 else PollOutcome.HTTP_ERROR
         return ImdsError(reason, message, answer.status, retry_after=wait, newest_versions=versions)
+
+    def _other_cause(self, path: str, answer: Answer) -> str:
+        """Return what else may have answered 403; "" if it was the Metadata Security Protocol.
+
+        Its agent closes the connection, and in practice no allowlist has one of the two paths alone.
+        """
+        other = EVENTS_PATH if path == INSTANCE_PATH else INSTANCE_PATH
+        if self._statuses.get(other) == HTTPStatus.OK:
+            sign = f"{other} is answered"
+        elif not answer.is_last:
+            sign = "the connection stays open"
+        else:
+            return ""
+        remedies = "use hostNetwork" + (", or set instance.name" if path == INSTANCE_PATH else "")
+        return f"; or, as {sign}, a pod-identity proxy or a network policy blocks it: {remedies}"
+
+
+_SOMETHING_ELSE = "something else answers, such as a proxy or a sign-in page: correct imds.endpoint"
+_AGENT = "the Guest Proxy Agent of Azure's Metadata Security Protocol"
+_AGENT_LOG = "look at its log, ProxyAgent.Connection.log"
+_REMEDIES = {
+    401: f"IMDS asks for no password; {_SOMETHING_ELSE}; or {_AGENT} fails: {_AGENT_LOG}",
+    404: "no IMDS at this address, or it does not have this document in this API version: correct "
+    "imds.endpoint, leave imds.api_version at auto",
+    410: "IMDS is being updated, and answers again within 70 s",
+    421: f"{_AGENT} does not know which process asks: {_AGENT_LOG}",
+    429: "programs on this VM together send more than the 5 requests a second that IMDS answers",
+}
+_FAILING = f"IMDS fails for now, or {_AGENT} does; if it lasts, {_AGENT_LOG}"
+
+
+def _remedy(status: int) -> str:
+    """Return the likely cause of a status and what to do about it; "" if the answer itself has to tell.
+
+    Sources: Azure's pages "Azure Instance Metadata Service" (statuses) and "Metadata Security Protocol", and
+    the source of its Guest Proxy Agent (403, 421 and those from 500 on).
+    """
+    if status == HTTPStatus.FORBIDDEN:
+        return (
+            "the Metadata Security Protocol refuses what its allowlist (InVMAccessControlProfile) does not "
+            f"name: allow {EVENTS_PATH} and {INSTANCE_PATH} to {_identity()}"
+        )
+    if 300 <= status < 400:
+        return f"IMDS does not redirect; {_SOMETHING_ELSE}"
+    return _FAILING if status >= 500 else _REMEDIES.get(status, "")
+
+
+@cache
+def _identity() -> str:
+    """Return the user and the executable of this process as the Guest Proxy Agent knows them."""
+    return f"the executable {os.path.realpath(sys.executable)} of the user {_user()}"
+
+
+def _user() -> str:
+    if sys.platform == "win32":
+        # Not the environment's USERNAME, which for a service is the name of the machine.
+        try:
+            return os.getlogin()
+        except OSError:
+            return "of this process"
+    else:
+        import pwd
+
+        try:
+            return pwd.getpwuid(os.geteuid()).pw_name
+        except KeyError:
+            return f"with uid {os.geteuid()}"
 
 
 class _Refusal(msgspec.Struct):

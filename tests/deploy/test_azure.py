@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from exporter.imds.refusals import EVENTS_PATH, INSTANCE_PATH
+from exporter.imds.client import EVENTS_PATH, INSTANCE_PATH
 
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"

@@ -180,6 +180,31 @@ def test_a_program_that_no_allowlist_names() -> None:
 
 
 @pytest.mark.parametrize(
+    ("status", "connected", "sign"),
+    [
+        (200, "close", "/metadata/scheduledevents is answered"),
+        (403, "keep-alive", "the connection stays open"),
+    ],
+)
+def test_what_else_may_answer_403(status: int, connected: str, sign: str) -> None:
+    """Unless both paths are refused and the connection is closed, others are named, with a remedy."""
+
+    def respond(connection: Connection, request: Request) -> None:
+        answered = 403 if "instance" in request.path else status
+        connection.send(answer(DOCUMENT, f"{answered} Any", f"Connection: {connected}\r\n"))
+
+    with serving(respond) as server, asking(server) as client:
+        if status == 200:
+            client.fetch()
+        else:
+            assert str(failure(client.fetch)).endswith(" a network policy blocks it: use hostNetwork")
+        message = str(failure(client.instance))
+    assert "the Metadata Security Protocol refuses" in message
+    blocked = f"or, as {sign}, a pod-identity proxy or a network policy blocks it"
+    assert message.endswith(f"; {blocked}: use hostNetwork, or set instance.name")
+
+
+@pytest.mark.parametrize(
     ("header", "seconds"),
     [
         *(("0", 0), ("7", 7), (" 300 ", 300), ("301", 300), ("9" * 5000, 300)),

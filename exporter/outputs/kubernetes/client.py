@@ -395,7 +395,7 @@ class Client:
             special = {"Authorization": f"Bearer {token}", **(headers or {})}
             request, transport = self._prepared(method, path, content, special)
             limit = _MOST_PAGE_BYTES if kind is PodList else _MOST_OBJECT_BYTES
-            status, body, _ = transport.send(request, timeout, limit)
+            status, body, *_ = transport.send(request, timeout, limit)
         except LargeAnswerError as error:
             raise TooLargeError(call, None, str(error)) from error
         except TimeoutError as error:
