@@ -17,6 +17,21 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 NO_URL = "is not a valid URL; write it like mailto://user:password@example.com"
 _SCHEME = re.compile(r"([A-Za-z0-9][A-Za-z0-9+.-]{0,19})://")
 _CONTROL = "contains a line break or another control character; remove it"
+# Addresses to which nothing can be delivered, and what to do. docs/services.md has the sources.
+_DEAD = (
+    (
+        re.compile(r"(https|workflows?)://[^/\s]*\.logic\.azure\.com[:/]", re.IGNORECASE),
+        "is an address of Teams that no longer works; copy the new one from the workflow in Teams",
+    ),
+    (
+        re.compile(r"https://[^/\s]*\.webhook\.office\.com/|msteams://", re.IGNORECASE),
+        "is of a connector of Teams, and these are retired; use a workflow in Teams and copy its URL",
+    ),
+    (
+        re.compile(r"(?<=[/:@=])([A-Z]+_)*(KEY|TOKEN|PASSWORD|SIGNATURE)(_[A-C])?(?=[/:@?&\s]|$)"),
+        "has a placeholder such as INTEGRATION_KEY; write your own value in its place",
+    ),
+)
 # What is between :// and @ in each of the URLs of a text.
 _USER_INFO = re.compile(r"(?<=://)[^/?#\s]*(?=@)")
 # For most services the first part of the URL is a token; for these it is a server's name.
@@ -166,6 +181,14 @@ def alertmanagers(
             number = f"-{index + 1}" if len(settings.urls) > 1 else ""
             found[place] = Address(f"{ALERTMANAGER}{number}", url, headers=headers, keys=keys)
     return tuple(found.values())
+
+
+def fault(url: str) -> str:
+    """Return why nothing can be sent to an Apprise URL, without repeating it; "" if that is not known."""
+    # Apprise would find it out, but only once its process has started.
+    if "://" not in url:
+        return NO_URL
+    return next((remedy for pattern, remedy in _DEAD if pattern.search(url)), "")
 
 
 def without_credentials(url: str) -> str:

@@ -73,9 +73,8 @@ def read(
     alertmanagers = addresses.alertmanagers(settings.alertmanager, parsed, environ, mistakes)
     loaded = Loaded(settings, parsed, found, urls, alertmanagers)
     for address in found:
-        # Apprise would find it out, but only once its process has started.
-        if address.url and "://" not in address.url:
-            mistakes.problems += loaded.error(address, addresses.NO_URL).problems
+        if address.url and (fault := addresses.fault(address.url)):
+            mistakes.problems += loaded.error(address, fault).problems
     return loaded
 
 

@@ -175,6 +175,32 @@ def test_apprise_decodes_what_was_encoded(tmp_path: Path, service: str) -> None:
     assert (plugin.user, plugin.password, plugin.host) == ("ann", password, "h.test")
 
 
+TEAMS = "is an address of Teams that no longer works; copy the new one from the workflow in Teams"
+CONNECTOR = "is of a connector of Teams, and these are retired; use a workflow in Teams and copy its URL"
+PLACEHOLDER = "has a placeholder such as INTEGRATION_KEY; write your own value in its place"
+FLOW = f"prod-1.westus.logic.azure.com:443/workflows/643e69f83c8944{CANARY}"
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        (f"https://{FLOW}/triggers/manual/paths/invoke?sig={CANARY}", TEAMS),
+        (f"workflows://{FLOW}/{CANARY}/", TEAMS),
+        (f"https://a.webhook.office.com/webhookb2/{CANARY}", CONNECTOR),
+        (f"msteams://team/{CANARY}/b/c/", CONNECTOR),
+        ("pagerduty://INTEGRATION_KEY@unused", PLACEHOLDER),
+        ("slack://TOKEN_A/TOKEN_B/TOKEN_C", PLACEHOLDER),
+        (f"json://h.test/ mailtos://{CANARY}:PASSWORD@h.test", PLACEHOLDER),
+    ],
+)
+def test_addresses_to_which_nothing_can_be_sent(tmp_path: Path, url: str, message: str) -> None:
+    """Apprise accepts them, and each message would fail; a webhook of Logic Apps has the same host."""
+    assert f": {message}" in refused(tmp_path, target("url: '${V}'"), V=url)
+    hook = plan(tmp_path, target("webhook: '${V}'"), V=f"https://{FLOW}").addresses["a"]
+    assert hook.webhook == f"https://{FLOW}"
+    plan(tmp_path, "", ("json://u:tokens@h.test/MY_KEYS", "json://h.test/a_TOKEN"))
+
+
 @pytest.mark.parametrize(
     ("urls", "message"),
     [
