@@ -301,8 +301,13 @@ _FILES = click.Argument(
 )
 
 
-@main.command("check-config", params=[SERVICE, _FILES, WEB_CONFIG])
-def check_config(*, files: tuple[Path, ...], web_config_file: Path | None) -> None:
+_SCHEMA = click.Option(
+    ["--schema"], is_flag=True, help="Write the JSON schema of the configuration file, for editors."
+)
+
+
+@main.command("check-config", params=[SERVICE, _FILES, WEB_CONFIG, _SCHEMA])
+def check_config(*, files: tuple[Path, ...], web_config_file: Path | None, schema: bool) -> None:
     """Validate configuration files.
 
     Checks targets and templates as well. Prints every mistake as FILE:LINE: KEY: WHAT IS WRONG; the exit
@@ -312,6 +317,11 @@ def check_config(*, files: tuple[Path, ...], web_config_file: Path | None) -> No
     from exporter import logs
     from exporter.commands.check_config import check_files
 
+    if schema:
+        from exporter.commands.schema import written
+
+        click.echo(written(), nl=False)
+        return
     if not files and web_config_file is None:
         raise click.UsageError("Missing argument 'FILE...', or --web.config.file.")
     logs.configure("warning", "terminal")

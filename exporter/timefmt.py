@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Annotated, overload
+from typing import Annotated, Any, overload
 
 import msgspec
 
@@ -95,9 +95,16 @@ def parse_retry_after(value: str, now: datetime) -> float | None:
     return min(max(seconds, 0.0), _LONGEST_RETRY_AFTER)
 
 
-def parsed(parse: Callable[[object], object]) -> msgspec.Meta:
-    """Return the annotation of values that ``parse`` converts; its ValueError does not repeat the value."""
-    return msgspec.Meta(extra={"parse": parse})
+def parsed(parse: Callable[[object], object], **schema: Any) -> msgspec.Meta:
+    """Return the annotation of values that ``parse`` converts; its ValueError does not repeat the value.
+
+    ``schema`` is what the JSON schema says of the written value.
+    """
+    return msgspec.Meta(extra={"parse": parse}, extra_json_schema=schema)
 
 
-Duration = Annotated[float, parsed(parse_duration)]
+# JSON schemas have no lookahead, so this also accepts units out of order.
+DURATION_PATTERN = r"^(0|([0-9]+(y|w|d|h|m|s|ms))+)$"
+# 0 needs no unit, and is a number in YAML then.
+DURATION: dict[str, Any] = {"pattern": DURATION_PATTERN, "minimum": 0, "maximum": 0}
+Duration = Annotated[float, parsed(parse_duration, **DURATION)]

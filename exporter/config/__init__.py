@@ -15,7 +15,7 @@ from exporter.config.kubernetes import Kubernetes
 from exporter.config.match import Match, Name, Text, Zone, parse_text
 from exporter.errors import ConfigurationError, did_you_mean, is_encodable
 from exporter.model.events import LONGEST_NAME
-from exporter.timefmt import Duration, parse_duration, parsed
+from exporter.timefmt import DURATION, Duration, parse_duration, parsed
 
 # The newest version that IMDS knows, see `exporter.imds.client`.
 AUTO = "auto"
@@ -145,11 +145,11 @@ def parse_switch(value: object) -> Literal["auto"] | bool:
 Endpoint = Annotated[str, parsed(parse_endpoint)]
 InstanceName = Annotated[str, parsed(parse_instance_name)]
 ExternalUrl = Annotated[str, parsed(parse_external_url)]
-PollInterval = Annotated[float, parsed(parse_poll_interval)]
-Positive = Annotated[float, parsed(parse_positive)]
+PollInterval = Annotated[float, parsed(parse_poll_interval, **DURATION)]
+Positive = Annotated[float, parsed(parse_positive, **DURATION)]
 ApiVersion = Annotated[str, parsed(parse_api_version)]
-ApprovalMode = Annotated[Mode, parsed(parse_mode)]
-Switch = Annotated[Literal["auto"] | bool, parsed(parse_switch)]
+ApprovalMode = Annotated[Mode, parsed(parse_mode, enum=[*Mode, True, False])]
+Switch = Annotated[Literal["auto"] | bool, parsed(parse_switch, enum=[AUTO, "on", "off", True, False])]
 
 
 class Imds(msgspec.Struct, frozen=True):

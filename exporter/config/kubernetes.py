@@ -63,7 +63,7 @@ def _is_requirement(text: str) -> bool:
 
 
 NodeName = Annotated[str, parsed(parse_node)]
-GracePeriod = Annotated[float, parsed(parse_grace_period)]
+GracePeriod = Annotated[float, parsed(parse_grace_period, pattern="^([0-9]+(y|w|d|h|m|s|ms))*$")]
 Selector = Annotated[str, parsed(parse_selector)]
 
 

@@ -100,7 +100,7 @@ def _zone(name: str) -> tzinfo:
     return ZoneInfo(name)
 
 
-TimeOfDay = Annotated[int, parsed(parse_time_of_day)]
+TimeOfDay = Annotated[int, parsed(parse_time_of_day, pattern="^[0-2][0-9]:[0-5][0-9]$")]
 Zone = Annotated[str, parsed(parse_zone)]
 
 
