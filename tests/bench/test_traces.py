@@ -121,6 +121,13 @@ def test_a_name_that_changes(build: Build, first: str | None) -> None:
     assert bench.receiver.attributes["host.name"] == "WestNO_1"
 
 
+def test_the_resource_names_the_node(build: Build) -> None:
+    """In Kubernetes, spans name the Node that they are about."""
+    bench = build(f"{ON}\nkubernetes: {{node: aks-web-0}}")
+    bench.show(raw_event())
+    assert bench.receiver.attributes["k8s.node.name"] == "aks-web-0"
+
+
 def test_a_share_of_the_events(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """An event that is not sampled has no spans, and the flag in its hooks' TRACEPARENT is 00."""
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "traceidratio")

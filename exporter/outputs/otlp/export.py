@@ -76,6 +76,7 @@ def resource_attributes(facts: VirtualMachine, instance: str) -> dict[str, str]:
         "host.type": facts.size,
         "azure.resource_group.name": facts.resource_group,
         "azure.vm.scaleset.name": facts.scale_set,
+        "k8s.node.name": facts.node,
     }
     return {key: value for key, value in found.items() if value}
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Literal
 
+from msgspec.structs import replace
+
 from exporter.config import Config
 from exporter.errors import ConfigurationError
 from exporter.model.events import Affected
@@ -60,6 +62,7 @@ class Tracer:
         self._environ = environ
         self._everything = settings.metrics.events == "all"
         self._instance = settings.instance.name
+        self._node = settings.kubernetes.node_name(environ)
         enabled = {
             Signal.TRACES: settings.tracing.enabled,
             Signal.LOGS: settings.otlp.logs,
@@ -172,6 +175,7 @@ class Tracer:
             snapshot = self._snapshot()
             # Until IMDS has answered, the resource is that of the process before this one.
             vm = snapshot.vm or VirtualMachine(vm_id=self._store.certain_vm_id)
+            vm = replace(vm, node=self._node)
             return export.resource_attributes(vm, self._instance or snapshot.instance or "")
 
         console = lane == CONSOLE

@@ -55,6 +55,7 @@ FACTS = VirtualMachine(
     zone="2",
     scale_set="web",
     size="Standard_D2s_v5",
+    node="aks-web-0",
 )
 RECORD = LogRecord(
     name="azure.scheduled_event.started",
@@ -131,6 +132,7 @@ def test_the_resource(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> No
         "host.type": "Standard_D2s_v5",
         "azure.resource_group.name": "group",
         "azure.vm.scaleset.name": "web",
+        "k8s.node.name": "aks-web-0",
     }
     # What the user sets wins; sampling is decided elsewhere.
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
