@@ -97,10 +97,13 @@ def refuse_unsafe(directory: Path, names: Iterable[str], user: int | None = None
                     raise ConfigurationError(f"{path} can be written by other users; run: chmod go-w {path}")
 
 
-def warn(paths: Iterable[Path]) -> None:
+def warn(
+    paths: Iterable[Path],
+    remedy: str = "run chmod 0600 on it; with systemd, LoadCredential= lets the service read it",
+) -> None:
     """Log a warning for each file with secrets that is world-readable; groups may read them."""
     for path in dict.fromkeys(paths):
         with contextlib.suppress(OSError):
             if os.name == "posix" and path.stat().st_mode & stat.S_IROTH:
-                facts = {"path": path, "remedy": f"chmod o= {path}"}
+                facts = {"path": path, "remedy": remedy}
                 log.warning("file with secrets is readable by all users", extra=facts)

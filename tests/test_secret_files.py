@@ -45,13 +45,19 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
 
 
 def told(*paths: Path) -> list[tuple[str, str]]:
-    return [(str(path), f"chmod o= {path}") for path in paths]
+    remedy = "run chmod 0600 on it; with systemd, LoadCredential= lets the service read it"
+    return [(str(path), remedy) for path in paths]
+
+
+def told_of_configuration(path: Path) -> list[tuple[str, str]]:
+    remedy = "write ${NAME} instead, with NAME in the service's environment (mode 0600), or use url_file"
+    return [(str(path), remedy)]
 
 
 def test_a_configuration_with_a_secret_in_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """However many secrets are in it, there is one warning, with the remedy."""
     path = loaded(tmp_path, a={"url": SECRET}, b={"url": SECRET})
-    assert warnings(caplog) == told(path)
+    assert warnings(caplog) == told_of_configuration(path)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +77,7 @@ def test_what_makes_a_secret_of_a_configuration(
 ) -> None:
     """A URL of Apprise, a header with a login and a URL with a user name, unless they have a variable."""
     path = loaded(tmp_path, a=keys)
-    assert warnings(caplog) == told(path) * secret
+    assert warnings(caplog) == told_of_configuration(path) * secret
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o660])

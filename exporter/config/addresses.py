@@ -220,18 +220,22 @@ def variables(settings: Config) -> frozenset[str]:
     return frozenset(_VARIABLE.findall(msgspec.json.encode(values).decode()))
 
 
-def secret_files(config: Config, config_file: Path | None) -> tuple[Path, ...]:
-    """Return the files that contain addresses; the configuration file only if it contains a secret."""
-    settings, targets, monitored = config.notifications, config.notifications.targets, config.alertmanager
+def contains_secret(config: Config) -> bool:
+    """Return whether the configuration file itself contains a secret."""
+    targets, monitored = config.notifications.targets, config.alertmanager
     sent = (*(target.headers for target in targets), monitored.headers)
     may_be_secret = [
         *(target.url for target in targets),
         *(value for one in sent for name, value in one.items() if name.lower() == "authorization"),
         *(url for url in (*monitored.urls, *(target.webhook for target in targets)) if "@" in url),
     ]
-    literal = any(text and not _VARIABLE.search(text) for text in may_be_secret)
-    found = [config_file] if config_file and literal else []
-    found += [Path(target.url_file) for target in targets if target.url_file]
+    return any(text and not _VARIABLE.search(text) for text in may_be_secret)
+
+
+def secret_files(config: Config) -> tuple[Path, ...]:
+    """Return the files besides the configuration file that contain addresses."""
+    settings, targets = config.notifications, config.notifications.targets
+    found = [Path(target.url_file) for target in targets if target.url_file]
     if settings.apprise_config and any(target.tag for target in targets):
         found.append(Path(settings.apprise_config))
     return tuple(found)

@@ -26,6 +26,9 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 log = logging.getLogger(__name__)
 
+# Not chmod: the service, whose user systemd makes at each start, could not read the file any more.
+_MOVE_SECRETS = "write ${NAME} instead, with NAME in the service's environment (mode 0600), or use url_file"
+
 _JSON_TYPES = {
     "object": "a mapping",
     "array": "a list",
@@ -56,8 +59,9 @@ class Loaded(NamedTuple):
         # It may be a typo, or a type that Azure added.
         for keys, doubt in unknown_types(self.config):
             log.warning("unknown event type", extra={"problem": str(self.file.error(keys, doubt))})
-        path = None if self.file.path == Path() else self.file.path
-        secret_files.warn(addresses.secret_files(self.config, path))
+        if addresses.contains_secret(self.config):
+            secret_files.warn([self.file.path], _MOVE_SECRETS)
+        secret_files.warn(addresses.secret_files(self.config))
 
 
 def read(

@@ -124,7 +124,9 @@ def test_doubts_come_with_mistakes(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert wrong.startswith(f"{file}:3: web.port: unknown key")
     assert unknown.startswith("warning: unknown event type")
-    assert readable == f"warning: file with secrets is readable by all users: {file}; chmod o= {file}"
+    said, _, remedy = readable.partition("; ")
+    assert said == f"warning: file with secrets is readable by all users: {file}"
+    assert remedy.startswith("write ${NAME} instead")
     assert useless == f"warning: {file}:4: hooks[0].command: the program does not exist"
 
 

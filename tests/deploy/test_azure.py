@@ -100,6 +100,11 @@ SYSTEMCTL = """#!/bin/sh
 echo "$*" >> {root}/calls
 case $1 in restart | reload-or-restart) ! grep no_such_key {root}/etc/{name}/exporter.yml ;; esac
 """
+# This machine does not have the group.
+INSTALL = """#!/bin/sh
+case "$*" in "-m 0640 -g {name} "*) shift 4 && set -- -m 0640 "$@" ;; esac
+exec /usr/bin/install "$@"
+"""
 PROGRAM = """#!/bin/sh
 test "$1" = assets && mkdir "$2" && cp -r {deploy} "$2/"
 """
@@ -119,6 +124,7 @@ class Agent:
             ("apt-get", APT),
             ("systemctl", SYSTEMCTL),
             ("dpkg", "#!/bin/sh\n"),
+            ("install", INSTALL),
             ("getent", "#!/bin/sh\nexit 2\n"),
             ("useradd", "#!/bin/sh\n"),
             ("restorecon", "#!/bin/sh\n"),
@@ -183,6 +189,7 @@ def test_commands_of_the_vm_application(agent: Callable[[str], Agent], kind: str
     for _ in range(2):
         assert vm.run(install, good, "0.2.0") == (0, "")
         assert vm.config == good
+        assert (vm.root / "etc" / NAME / "exporter.yml").stat().st_mode & 0o777 == 0o640
     status, said = vm.run(install, "no_such_key: 1\n", "0.3.0")
     assert status == 1
     assert f"journalctl --unit {NAME}" in said

@@ -30,6 +30,7 @@ lives() {
     agent "$kind-install.sh" 0.1.0 "$first"
     works "$executable"
     agent "$kind-install.sh" 0.2.0 "$second" 'metrics: {resources: true}'
+    test "$(stat --format '%a %U %G' /etc/$name/exporter.yml)" = "640 root $name"
     agent "$kind-install.sh" 0.2.0 "$second"
     works "$executable"
     if agent "$kind-install.sh" 0.3.0 "$second" 'no_such_key: 1'; then exit 1; fi

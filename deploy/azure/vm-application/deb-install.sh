@@ -13,7 +13,8 @@ apt-get install --yes --allow-downgrades --option DPkg::Lock::Timeout=600 "./$na
 
 [ -e exporter.yml ] || exit 0
 cp --preserve "$current" "$current.before"
-install -m 0644 exporter.yml "$current"
+# It may have secrets: a version of a VM Application has no other file for them.
+install -m 0640 -g "$name" exporter.yml "$current"
 if ! systemctl reload-or-restart "$name"; then
     mv "$current.before" "$current"
     systemctl restart "$name" || true

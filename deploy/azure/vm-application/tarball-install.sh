@@ -25,7 +25,8 @@ if [ ! -e "$current" ]; then
     echo "# Every key has a default; deploy/exporter.yml of the project explains them." >"$current"
 fi
 cp --preserve "$current" "$current.before"
-if [ -e exporter.yml ]; then install -m 0644 exporter.yml "$current"; fi
+# It may have secrets: a version of a VM Application has no other file for them.
+if [ -e exporter.yml ]; then install -m 0640 -g "$name" exporter.yml "$current"; fi
 if [ -d "$program" ]; then mv "$program" "$program.before"; fi
 mv "$program.new" "$program"
 install -m 0644 "assets/deploy/systemd/$name.service" "$unit"
