@@ -126,6 +126,9 @@ def _rules(name: str) -> set[tuple[str, str]]:
 def _access() -> Claims:
     yield "conditions need the Node", _rules("default") == _rules("everything") == CONDITIONS
     yield "a drain needs more", _rules("manifests") == CONDITIONS | DRAIN
+    yield "the rights follow from the configuration, too", _rules("given") == CONDITIONS | DRAIN
+    kinds = {one["kind"] for one in documents("given")}
+    yield "no right is for conditions that the configuration turns off", "Role" not in kinds
     yield (
         "the role is for the default namespace",
         only("default", "Role")["metadata"]["namespace"] == "default",

@@ -55,6 +55,60 @@ def test_the_configuration_in_the_custom_data_is_good(tmp_path: Path) -> None:
 each = pytest.mark.parametrize("name", [rendering(values).stem for values in VALUES])
 
 
+def repeated(node: yaml.Node) -> list[str]:
+    """Return the keys of maps, and the identities of entries in lists, that are there twice."""
+    names: list[str] = []
+    below: list[yaml.Node] = []
+    if isinstance(node, yaml.MappingNode):
+        names = [key.value for key, _ in node.value]
+        below = [value for _, value in node.value]
+    elif isinstance(node, yaml.SequenceNode):
+        below = node.value
+        maps = [one.value for one in below if isinstance(one, yaml.MappingNode)]
+        entries = [{key.value: value.value for key, value in pairs} for pairs in maps]
+        names = [str(entry.get("mountPath") or entry["name"]) for entry in entries if "name" in entry]
+    twice = [name for name in set(names) if names.count(name) > 1]
+    return twice + [name for one in below for name in repeated(one)]
+
+
+@each
+def test_nothing_is_named_twice(name: str) -> None:
+    """Server-side apply and Helm 4 refuse a key or an entry that is there twice."""
+    (values,) = (values for values in VALUES if rendering(values).stem == name)
+    found = [*yaml.compose_all(rendering(values).read_text(), yaml.SafeLoader)]
+    assert [repeated(one) for one in found] == [[]] * len(found)
+
+
+def test_what_the_user_names_wins() -> None:
+    """Whatever the chart names by itself a user may set, but for the labels that select the pods."""
+    (file,) = (values for values in VALUES if values.stem == "given.values")
+    given = yaml.safe_load(file.read_text())
+    found = only("given", "DaemonSet")
+    selector, template = found["spec"]["selector"]["matchLabels"], found["spec"]["template"]
+    pod = template["spec"]
+    (container,) = pod["containers"]
+    assert template["metadata"]["annotations"] == given["podAnnotations"]
+    assert template["metadata"]["labels"] == given["commonLabels"] | given["podLabels"] | selector
+    assert found["metadata"]["labels"] == given["commonLabels"] | {
+        key: value for key, value in selector.items() if key in given["commonLabels"]
+    }
+    assert "theirs" not in selector.values()
+    monitor = given["prometheus"]["podMonitor"]
+    assert monitor["labels"].items() <= only("given", "PodMonitor")["metadata"]["labels"].items()
+    assert pod["nodeSelector"] == given["nodeSelector"]
+    assert pod["initContainers"] == given["initContainers"]
+    assert pod["volumes"] == given["extraVolumes"]
+    assert container["volumeMounts"] == given["extraVolumeMounts"]
+    assert container["env"] == given["extraEnv"]
+    assert container["readinessProbe"].items() >= given["readinessProbe"].items()
+    # What is not given stays.
+    live = container["livenessProbe"]
+    assert live["httpGet"] == {"path": "/-/healthy", "port": "metrics", "scheme": "HTTPS"}
+    assert live["periodSeconds"] == 10
+    secrets = [{"name": "registry"}, {"name": "other"}]
+    assert pod["imagePullSecrets"] == only("given", "Pod")["spec"]["imagePullSecrets"] == secrets
+
+
 @each
 def test_the_probed_paths_are_routes(name: str) -> None:
     """A probe of a path that does not exist would end every pod."""

@@ -25,12 +25,50 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
 {{- define "exporter.labels" -}}
-{{ include "exporter.selectorLabels" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
-{{- with .Values.commonLabels }}
-{{ toYaml . }}
+{{- include "exporter.labelsWith" (list . dict) }}
+{{- end }}
+
+{{/* Of a list of the root and further labels: these and commonLabels win, but not over those that select the pods. */}}
+{{- define "exporter.labelsWith" -}}
+{{- with first . }}
+{{- $own := dict "app.kubernetes.io/version" .Chart.AppVersion "app.kubernetes.io/managed-by" .Release.Service
+    "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_") }}
+{{- $selecting := include "exporter.selectorLabels" . | fromYaml }}
+{{- toYaml (mergeOverwrite $own (deepCopy .Values.commonLabels) (deepCopy (last $)) $selecting) }}
+{{- end }}
+{{- end }}
+
+{{/* Of the name of a key, entries as YAML and entries of the user: the user's win over those with the same key. */}}
+{{- define "exporter.entries" -}}
+{{- $key := first . }}
+{{- $given := last . }}
+{{- $keys := list }}
+{{- range $given }}
+{{- $keys = append $keys (get . $key) }}
+{{- end }}
+{{- $entries := list }}
+{{- range index . 1 | fromYamlArray }}
+{{- if not (has (get . $key) $keys) }}
+{{- $entries = append $entries . }}
+{{- end }}
+{{- end }}
+{{- with concat $entries $given }}
+{{- toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "exporter.imagePullSecrets" -}}
+{{- $secrets := list }}
+{{- range concat (default list (.Values.global).imagePullSecrets) .Values.imagePullSecrets }}
+{{- if kindIs "string" . }}
+{{- $secrets = append $secrets (dict "name" .) }}
+{{- else }}
+{{- $secrets = append $secrets . }}
+{{- end }}
+{{- end }}
+{{- with $secrets -}}
+imagePullSecrets:
+  {{- toYaml (uniq .) | nindent 2 }}
 {{- end }}
 {{- end }}
 
@@ -52,9 +90,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{/* "true" where the exporter talks to the API server. */}}
-{{- define "exporter.usesKubernetes" -}}
-{{- if or .Values.nodeConditions .Values.drain.enabled }}true{{ end }}
+{{/* What the configuration has the exporter do by the API: token, roles and admission policy follow from it. */}}
+{{- define "exporter.access" -}}
+{{- with (include "exporter.configuration" . | fromYaml).kubernetes }}
+any: {{ or .conditions .drain.enabled }}
+conditions: {{ .conditions }}
+drain: {{ .drain.enabled }}
+cordons: {{ and .drain.enabled (ne .drain.mode "dry_run") }}
+excludes: {{ and .drain.enabled (ne .drain.mode "dry_run") .drain.exclude_from_load_balancers }}
+lists: {{ and .drain.enabled (ne .drain.mode "cordon") }}
+evicts: {{ and .drain.enabled (eq .drain.mode "drain") }}
+{{- end }}
 {{- end }}
 
 {{- define "exporter.configuration" -}}
