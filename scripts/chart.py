@@ -21,6 +21,8 @@ Claims = Iterator[tuple[str, bool]]
 FOREIGN = {"PodMonitor", "PrometheusRule", "ServiceMonitor"}
 CONDITIONS = {("nodes", "get"), ("nodes", "patch"), ("nodes/status", "patch")}
 DRAIN = {("pods", "list"), ("pods/eviction", "create"), ("events", "create")}
+CORDON = 'all(one, one.key == "scheduled-events-exporter/pending" || one in variables.oldTaints)'
+EXCLUDE = 'all(key, key == "node.kubernetes.io/exclude-from-external-load-balancers") &&'
 
 
 def problems() -> Iterator[str]:
@@ -123,12 +125,22 @@ def _rules(name: str) -> set[tuple[str, str]]:
     return {(resource, verb) for rule in found for resource in rule["resources"] for verb in rule["verbs"]}
 
 
+def _policy(name: str) -> str:
+    validations = only(name, "ValidatingAdmissionPolicy")["spec"]["validations"]
+    return "\n".join(one["expression"] for one in validations)
+
+
 def _access() -> Claims:
     yield "conditions need the Node", _rules("default") == _rules("everything") == CONDITIONS
     yield "a drain needs more", _rules("manifests") == CONDITIONS | DRAIN
     yield "the rights follow from the configuration, too", _rules("given") == CONDITIONS | DRAIN
     kinds = {one["kind"] for one in documents("given")}
     yield "no right is for conditions that the configuration turns off", "Role" not in kinds
+    policies = {name: _policy(name) for name in ("default", "manifests", "given")}
+    may_cordon = {name for name, text in policies.items() if CORDON in text}
+    yield "the policy allows a cordon only where there is a drain", may_cordon == {"manifests", "given"}
+    may_exclude = {name for name, text in policies.items() if EXCLUDE in text}
+    yield "the policy allows the label only where it is set", may_exclude == {"given"}
     yield (
         "the role is for the default namespace",
         only("default", "Role")["metadata"]["namespace"] == "default",

@@ -428,7 +428,7 @@ def test_marks_that_are_no_longer_wanted(rig: Rig) -> None:
             try:
                 rig.cluster.ask("PATCH", f"/api/v1/nodes/{rig.name}", cordon, token=token)
             except AssertionError as error:
-                return "only annotations" in str(error)
+                return "only the end of the cordon" in str(error)
             uncordoned = {"spec": {"unschedulable": None}}
             rig.cluster.ask("PATCH", f"/api/v1/nodes/{rig.name}", uncordoned, token=token)
             return False
@@ -451,13 +451,28 @@ def test_marks_that_are_no_longer_wanted(rig: Rig) -> None:
     ("method", "path", "content", "why"),
     [
         ("PATCH", "/api/v1/nodes/other", {"spec": {"unschedulable": True}}, "only the node that"),
-        ("PATCH", "/api/v1/nodes/{}", {"metadata": {"labels": {"a": "b"}}}, "only annotations, cordon"),
+        ("PATCH", "/api/v1/nodes/{}", {"metadata": {"labels": {"a": "b"}}}, "no label"),
+        (
+            "PATCH",
+            "/api/v1/nodes/{}",
+            {"metadata": {"annotations": {"a": "b"}}},
+            "only annotations of the node",
+        ),
+        ("PATCH", "/api/v1/nodes/{}/status", {"metadata": {"annotations": {"a": "b"}}}, "only annotations"),
+        (
+            "PATCH",
+            "/api/v1/nodes/{}",
+            {"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}},
+            "only the cordon",
+        ),
         (
             "PATCH",
             "/api/v1/nodes/{}",
             {"spec": {"podCIDR": "10.1.0.0/24", "podCIDRs": ["10.1.0.0/24"]}},
-            "only",
+            "only the cordon",
         ),
+        ("PATCH", "/api/v1/nodes/{}/status", {"status": {"phase": "Running"}}, "only conditions"),
+        ("PATCH", "/api/v1/nodes/{}/status", {"status": {"volumesInUse": ["a"]}}, "only conditions"),
         ("PATCH", "/api/v1/nodes/{}/status", {"status": {"capacity": {"cpu": "1"}}}, "only conditions"),
         (
             "PATCH",
