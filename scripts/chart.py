@@ -133,7 +133,8 @@ def _policy(name: str) -> str:
 def _access() -> Claims:
     yield "conditions need the Node", _rules("default") == _rules("everything") == CONDITIONS
     yield "a drain needs more", _rules("manifests") == CONDITIONS | DRAIN
-    yield "the rights follow from the configuration, too", _rules("given") == CONDITIONS | DRAIN
+    derived = CONDITIONS | DRAIN | {("pods", "delete")}
+    yield "the rights follow from the configuration, too", _rules("given") == derived
     kinds = {one["kind"] for one in documents("given")}
     yield "no right is for conditions that the configuration turns off", "Role" not in kinds
     policies = {name: _policy(name) for name in ("default", "manifests", "given")}

@@ -100,6 +100,7 @@ cordons: {{ and .drain.enabled (ne .drain.mode "dry_run") }}
 excludes: {{ and .drain.enabled (ne .drain.mode "dry_run") .drain.exclude_from_load_balancers }}
 lists: {{ and .drain.enabled (ne .drain.mode "cordon") }}
 evicts: {{ and .drain.enabled (eq .drain.mode "drain") }}
+deletes: {{ and .drain.enabled (eq .drain.mode "drain") (regexMatch "[1-9]" (toString .drain.delete_before)) }}
 {{- end }}
 {{- end }}
 
@@ -110,6 +111,7 @@ evicts: {{ and .drain.enabled (eq .drain.mode "drain") }}
     "exclude_from_load_balancers" $drain.excludeFromLoadBalancers
     "pod_grace_period" $drain.podGracePeriod
     "pod_selector" $drain.podSelector
+    "delete_before" $drain.deleteBefore
     "skip_node_labels" $drain.skipNodeLabels }}
 {{- $kubernetes := dict "conditions" .Values.nodeConditions "drain" $settings }}
 {{- $own := dict "kubernetes" $kubernetes }}
