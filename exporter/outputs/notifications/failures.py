@@ -2,14 +2,12 @@
 
 `AppriseResult` only contains that an attempt failed. While a plugin logs an exception that it handles, it is
 the interpreter's current one, so its type is available. The status and the body of an HTTP response are only
-in the text of Apprise's log, and its headers in what `http.client` prints at its debug level
-(docs/decisions/0003-apprise-status.md).
+in the text of Apprise's log (docs/decisions/0003-apprise-status.md).
 """
 
 import ast
 import contextlib
 import http.client
-import io
 import logging
 import re
 import smtplib
@@ -73,7 +71,6 @@ _REMEDIES = {
 }
 # https://www.rfc-editor.org/rfc/rfc9110#section-10.2.3 and https://www.rfc-editor.org/rfc/rfc6585#section-4
 _WITH_RETRY_AFTER = (429, 503)
-_LONGEST_HEADER = 256
 # Of an answer, what is looked at, as of most plugins' log; and what is shown if it is plain text.
 _MOST_BODY = 2000
 _LONGEST_LINE = 100
@@ -116,49 +113,6 @@ def handled_by(name: str) -> Iterator[Sequence[BaseException]]:
                 cause.__traceback__ = None
 
 
-class _Headers(io.TextIOBase):
-    """Standard output in place of which `http.client` prints the headers of each answer, a line for each.
-
-    Of the last answer on each thread it keeps ``Retry-After``, all else is dropped.
-    """
-
-    def __init__(self) -> None:
-        self._own = threading.local()
-
-    def write(self, text: str) -> int:
-        line = getattr(self._own, "line", "")
-        if len(line) < _LONGEST_HEADER:
-            line += text[:_LONGEST_HEADER]
-        if text.endswith("\n"):
-            kind, _, rest = line.partition(":")
-            name, _, value = rest.partition(":")
-            if kind == "reply":
-                self._own.retry_after = ""
-            elif kind == "header" and name.strip().lower() == "retry-after":
-                self._own.retry_after = value
-            line = ""
-        self._own.line = line
-        return len(text)
-
-    def taken(self) -> str:
-        """Return the ``Retry-After`` of the last answer on this thread, "" without one, and forget it."""
-        value: str = getattr(self._own, "retry_after", "")
-        self._own.retry_after = ""
-        return value
-
-
-_headers = _Headers()
-
-
-def note_headers() -> None:
-    """Keep ``Retry-After`` of answers to plugins, which show no header; what this process prints is dropped.
-
-    https://requests.readthedocs.io/en/latest/api/#migrating-to-1-x describes this debug level.
-    """
-    sys.stdout = _headers
-    http.client.HTTPConnection.debuglevel = 1
-
-
 def of(logs: Sequence["NotifyLogEntry"], errors: Sequence[BaseException], secrets: Sequence[str]) -> Delivery:
     """Return why a plugin could not send, from what it logged and the ``errors`` it handled.
 
@@ -166,12 +120,12 @@ def of(logs: Sequence["NotifyLogEntry"], errors: Sequence[BaseException], secret
     """
     # At the level debug it logs the message, too, which may contain anything.
     warnings = "\n".join(entry.message for entry in logs if entry.level != "DEBUG")
-    retry_after, found = _headers.taken(), _STATUS.search(warnings)
+    found = _STATUS.search(warnings)
     if found is None:
         return of_errors(errors, secrets=secrets)
     bodies = [text[1] for entry in logs if (text := _DETAILS.match(entry.message))]
     words = said(_unescaped(bodies[-1]), secrets) if bodies else ""
-    return of_status(int(found[1]), words, retry_after)
+    return of_status(int(found[1]), words)
 
 
 def of_status(status: int, words: str = "", retry_after: str = "") -> Delivery:

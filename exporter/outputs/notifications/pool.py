@@ -26,7 +26,7 @@ import msgspec
 from msgspec.structs import replace
 
 from exporter.model.messages import Delivery, Failure
-from exporter.outputs.notifications import child, failures, protocol
+from exporter.outputs.notifications import child, protocol
 from exporter.outputs.notifications.protocol import (
     Checked,
     CheckTarget,
@@ -416,7 +416,6 @@ def main() -> None:
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
-    failures.note_headers()
     with contextlib.suppress(OSError):
         _load()
         if sys.argv[2:] == [_CHILD]:

@@ -159,13 +159,10 @@ class Schedule:
         sent: Sequence[QueuedMessage],
         failure: Failure,
         retry_after: float = 0.0,
-        *,
-        partly: bool = False,
     ) -> None:
         """Record that an attempt with its messages, or the first ones, failed.
 
-        ``retry_after`` is for how many seconds the target asks to be left alone. If it failed ``partly``,
-        as other services behind it took the message, messages about other events go ahead meanwhile.
+        ``retry_after`` is for how many seconds the target asks to be left alone.
         """
         self._attempts.remove(attempt)
         self.has_failed, self.hangs = True, failure in _UNCERTAIN
@@ -183,8 +180,7 @@ class Schedule:
             return
         for life in lives:
             self._hold(life, failure, took, least=asked)
-        if not partly:
-            self._quiet_until = max(self._quiet_until, self._clock.monotonic() + asked)
+        self._quiet_until = max(self._quiet_until, self._clock.monotonic() + asked)
         if failure is not Failure.REFUSED:
             self._failing |= lives
             self._recovering = True

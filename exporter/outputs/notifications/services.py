@@ -293,10 +293,7 @@ class AppriseTarget:
         # A message is given up only if no service would accept it later.
         name, worst = min(failed, key=lambda one: one[1].failure is not Failure.TARGET)
         reason = f"{name}: {worst.reason}" if len(found) > 1 else worst.reason
-        # One that does not ask to wait is not to wait for the others.
-        waits = [one.retry_after or 0.0 for _, one in failed]
-        retry_after = max(waits) if all(waits) else None
-        return Delivery(False, reason, worst.failure, services=services, retry_after=retry_after)
+        return Delivery(False, reason, worst.failure, services=services)
 
 
 def _asset(storage: str) -> Any:

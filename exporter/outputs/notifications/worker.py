@@ -193,8 +193,7 @@ class Worker:
         if self._is_outdated(plan) or self._loop.stopping:
             self._schedule.dropped(attempt)
             return
-        retry_after, partly = delivery.retry_after or 0.0, bool(delivery.services)
-        self._schedule.failed(attempt, sent, delivery.failure, retry_after, partly=partly)
+        self._schedule.failed(attempt, sent, delivery.failure, delivery.retry_after or 0.0)
         # A refused digest is split: the target may reject only one of its messages.
         is_split = attempt.is_digest and delivery.failure is Failure.REFUSED
         self._failed(() if is_split else sent, plan, delivery)

@@ -119,19 +119,6 @@ def kill(clock: HandClock) -> None:
     eventually(is_another)
 
 
-def test_how_long_to_wait_is_told(process: SenderProcess) -> None:
-    """By the answer to a plugin and to a webhook; of several services the longest counts, on any thread."""
-    with http_receiver(429) as busy, http_receiver(503) as down:
-        busy.answer_headers, down.answer_headers = {"Retry-After": "7"}, {"retry-after": "0090"}
-        webhook = process.ask(Send(Address("oncall", webhook=f"http://{busy.authority}/"), (message(),), NOW))
-        url = f"json://{busy.authority}/"
-        both = f"{url} form://{down.authority}/"
-        waits = [result(future).retry_after for future in (webhook, post(process, url), post(process, both))]
-        assert waits == [7.0, 7.0, 90.0]
-        busy.answer_headers = {}
-        assert result(post(process, url)).retry_after is None
-
-
 def test_a_kill_before_the_start_loses_nothing(
     process: SenderProcess, clock: HandClock, receiver: Receiver
 ) -> None:

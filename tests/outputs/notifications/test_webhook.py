@@ -92,3 +92,9 @@ def test_what_follows_the_status_is_not_read() -> None:
     """An answer that breaks off is one."""
     with serving(then_hang_up(b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n")) as server:
         assert send(message(), Address("a", webhook=server.url)).delivered
+
+
+def test_how_long_to_wait_is_told(receiver: Receiver) -> None:
+    """By the header of an answer that is no success."""
+    receiver.mood, receiver.answer_headers = 429, {"retry-after": "0090"}
+    assert send(message(), hook(receiver)).retry_after == 90.0
