@@ -134,8 +134,6 @@ class App:
 
     def _check_targets(self) -> None:
         self._signals.put(checking.check(self._loaded, self._plan, self._sender))
-        # Messages wait for it.
-        self._pipeline.notifier.wake()
 
     def wait(self) -> bool:
         """Handle signals until one asks to stop; return False if the poller died or work hangs.

@@ -6,7 +6,7 @@ import queue
 import signal
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from datetime import datetime
 from functools import partial
@@ -206,9 +206,9 @@ class DemoPlan(Plan, frozen=True, kw_only=True):
 
     speed: float
 
-    def request(self, target: str, messages: Sequence[AnyMessage], now: datetime) -> Send:
-        at = messages[-1].at
-        found = super().request(target, messages, at + (now - at) / self.speed)
+    def request(self, target: str, message: AnyMessage, now: datetime) -> Send:
+        at = message.at
+        found = super().request(target, message, at + (now - at) / self.speed)
         return msgspec.structs.replace(found, marker="") if target == TERMINAL else found
 
 

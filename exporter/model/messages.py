@@ -228,17 +228,6 @@ class Failure(StrEnum):
     UNANSWERED = "unanswered"
 
 
-class Backlog(StrEnum):
-    """How to send messages that were queued while the target was down."""
-
-    # Many of them as one message.
-    DIGEST = "digest"
-    # Each as its own message.
-    EACH = "each"
-    # Only the last one of each event, as an incident has one state.
-    LAST = "last"
-
-
 class Delivery(msgspec.Struct, frozen=True, omit_defaults=True, tag="delivery"):
     """Result of one attempt."""
 
@@ -248,8 +237,6 @@ class Delivery(msgspec.Struct, frozen=True, omit_defaults=True, tag="delivery"):
     failure: Failure = Failure.TARGET
     # Whether there was nothing to send, as for the end of an incident that was never opened.
     skipped: bool = False
-    # How many of the messages a digest contains.
-    count: int = 1
     # Those behind the target that have the message.
     services: tuple[str, ...] = ()
     # The message, if the target has no address.

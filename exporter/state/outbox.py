@@ -1,6 +1,5 @@
 """The messages that wait for their targets, in an order that nobody has to read them all for."""
 
-import itertools
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
@@ -25,8 +24,6 @@ class QueuedMessage(msgspec.Struct, eq=False):
     # Replaced when it changes; the last one stays when the message has left the queue.
     record: Record[AnyMessage]
     severity: Severity
-    # Its number in the order of the queue.
-    place: int
 
     @property
     def message(self) -> AnyMessage | None:
@@ -47,11 +44,10 @@ class Lane:
         self.queue: dict[JobKey, QueuedMessage] = {}
         # Those of each life, by number, in their order.
         self.lives: dict[str, dict[int, QueuedMessage]] = {}
-        # The lives by the severity of their next message, the gravest first.
+        # The lives by the severity of their newest message, the gravest first.
         self.ranked: dict[Severity, dict[str, None]] = {severity: {} for severity in reversed(Severity)}
         # The lives of events with an earlier life in the lane, whose messages come before theirs.
         self.behind: dict[str, None] = {}
-        self._places = itertools.count()
         # The lives of each event, in their order.
         self._of_event: dict[str, dict[str, None]] = {}
 
@@ -61,18 +57,20 @@ class Lane:
             self.queue[key].record = record
             return
         life = key.life_key
-        if life not in self.lives:
+        if life in self.lives:
+            self._rank(life, add=False)
+        else:
             lives = self._of_event.setdefault(_event(life), {})
             self.behind |= dict.fromkeys([life] if lives else [])
             lives[life] = None
         # One that cannot be decoded is given up at its turn.
         severity = record.work.severity if record.work else Severity.CRITICAL
-        queued = QueuedMessage(key, record, severity, next(self._places))
+        queued = QueuedMessage(key, record, severity)
         self.queue[key] = self.lives.setdefault(life, {})[key.sequence] = queued
         self._rank(life, add=True)
 
     def remove(self, key: JobKey) -> None:
-        """Remove a message, if it is there; of those as grave, the event's next one is ranked last."""
+        """Remove a message, if it is there; of those as grave, its event is ranked last."""
         if self.queue.pop(key, None) is None:
             return
         life = key.life_key
@@ -84,11 +82,6 @@ class Lane:
             self._rank(life, add=True)
         else:
             self._forget(life)
-
-    def first(self, lives: Iterable[str], most: int) -> tuple[QueuedMessage, ...]:
-        """Return messages of some lives, at most so many, in the order of the queue."""
-        found = itertools.chain.from_iterable(self.lives[life].values() for life in lives)
-        return tuple(sorted(itertools.islice(found, most), key=lambda one: one.place))
 
     def _forget(self, life: str) -> None:
         """Forget a life without messages: the next one of its event has its turn."""
@@ -102,7 +95,7 @@ class Lane:
             del self._of_event[event]
 
     def _rank(self, life: str, *, add: bool) -> None:
-        lives = self.ranked[next(iter(self.lives[life].values())).severity]
+        lives = self.ranked[next(reversed(self.lives[life].values())).severity]
         if add:
             lives.setdefault(life)
         else:

@@ -28,6 +28,8 @@ class HandLoops:
         # When each loop that was started is due, by the monotonic clock.
         self.due: dict[Loop, float] = {}
         self.idle: set[str] = set()
+        # Those whose step is being called, and does something that calls others.
+        self._busy: set[Loop] = set()
         # What loops log about exceptions that they did not expect.
         self._failures = BufferingHandler(_MOST_TURNS)
         patch.setattr(logging.getLogger("exporter.work"), "handlers", [self._failures])
@@ -72,14 +74,18 @@ class HandLoops:
         return [loop for loop, due in self._waiting() if due <= now]
 
     def _waiting(self) -> list[tuple[Loop, float]]:
-        return [(loop, due) for loop, due in tuple(self.due.items()) if loop.name not in self.idle]
+        busy = self._busy
+        found = tuple(self.due.items())
+        return [(loop, due) for loop, due in found if loop.name not in self.idle and loop not in busy]
 
     def _turn(self, loop: Loop) -> None:
         if loop.stopping:
             self.due.pop(loop, None)
             return
         self.due[loop] = math.inf
+        self._busy.add(loop)
         delay = loop.turn()
+        self._busy.discard(loop)
         if delay is not None and loop in self.due:
             # What is left by rounding would be due without any time passing, forever.
             later = max(delay, 2 * _ROUNDING) if delay else 0.0

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from exporter.clock import SystemClock
 from exporter.health import Health
-from exporter.model.messages import Backlog, Delivery, Rendered
+from exporter.model.messages import Delivery, Rendered
 from exporter.outputs.notifications.child import Child
 from exporter.outputs.notifications.fitting import Room
 from exporter.outputs.notifications.protocol import Checked, CheckTarget, Request, Send, request_of
@@ -27,7 +27,7 @@ class MemoryTarget:
 
     def __init__(self) -> None:
         self.body_limit: int | None = None
-        self.backlog = Backlog.DIGEST
+        self.incidents = False
         self.answer: Callable[[Rendered], Delivery] = lambda _: OK
         self.requests: list[Send] = []
         self.tried: list[Rendered] = []
@@ -48,8 +48,8 @@ class MemorySender(SenderProcess):
         self.targets: dict[str, MemoryTarget] = {}
         self._child = Child(lambda _: None)
         self.prepared = 0
-        # The result of messages that a test delivers itself.
-        self.held: Future[Delivery | Checked] | None = None
+        # What a test does while the next message is being sent; it returns the result.
+        self.held: Callable[[], Delivery] | None = None
         self._is_real = is_real
 
     def target(self, name: str) -> MemoryTarget:
@@ -57,10 +57,12 @@ class MemorySender(SenderProcess):
         return self.targets.setdefault(name, MemoryTarget())
 
     def ask(self, request: Request) -> "Future[Delivery | Checked]":
-        """Answer what would go through the pipe: at once, unless messages are held."""
-        if self.held is not None and isinstance(request, Send):
-            return self.held
+        """Answer what would go through the pipe."""
         future: Future[Delivery | Checked] = Future()
+        if self.held is not None and isinstance(request, Send):
+            held, self.held = self.held, None
+            future.set_result(held())
+            return future
         future.set_result(self._answer(request_of(msgspec.json.encode(request))))
         return future
 
@@ -75,11 +77,12 @@ class MemorySender(SenderProcess):
             return self._child.result(request)
         target = self.target(request.address.target)
         if isinstance(request, CheckTarget):
-            return Checked(backlog=target.backlog)
-        rendered, count, remarks = self._child.renderer.render(request, characters(target.body_limit))
+            return Checked(incidents=target.incidents)
+        rendered, remarks = self._child.renderer.render(request, characters(target.body_limit))
         target.requests.append(request)
         target.tried.append(rendered)
-        delivery = target.answer(rendered)
+        unneeded = rendered.only_closes and not target.incidents
+        delivery = Delivery(delivered=True, skipped=True) if unneeded else target.answer(rendered)
         if delivery.delivered and not delivery.skipped:
             target.sent.append(rendered)
-        return replace(delivery, count=count, remarks=remarks)
+        return replace(delivery, remarks=remarks)

@@ -3,18 +3,16 @@
 import logging
 import re
 import sqlite3
-from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 import pytest
 
-from exporter.errors import Mistakes
 from exporter.model.events import trace_id
+from exporter.model.jobs import CommandResult, HookOutcome
 from exporter.model.lifecycle import HISTORY
-from exporter.model.messages import Backlog, Delivery, Failure, Rendered
-from exporter.outputs.notifications import worker
+from exporter.model.messages import Delivery, Failure, Rendered
 from exporter.simulator import Fault
 from exporter.state import jobs
 from exporter.state.outbox import Lane, Outbox
@@ -22,7 +20,6 @@ from tests.bench import Bench, Build
 from tests.bench.senders import OK
 from tests.builders import message, raw_event
 from tests.clocks import NOW
-from tests.end_to_end.program import eventually
 from tests.state_support import alter, no_room_for_files, on_disk
 
 DOWN = Delivery(delivered=False, reason="it refuses connections")
@@ -37,7 +34,7 @@ def events(*ids: str, **fields: Any) -> list[dict[str, Any]]:
 
 
 def told(bench: Bench, target: str = "oncall") -> list[str]:
-    """Return the events of the messages that arrived; a digest has none."""
+    """Return the events of the messages that arrived."""
     return [one.incident.partition("/")[0] for one in bench.sent(target)]
 
 
@@ -48,45 +45,8 @@ def leave(bench: Bench, *listed: dict[str, Any], target: str = "oncall") -> None
     bench.loops.idle.clear()
 
 
-@pytest.mark.parametrize("exporter_is_down", [False, True])
-@pytest.mark.parametrize(("count", "messages"), [(10, 10), (11, 1)])
-def test_what_waited(build: Build, count: int, messages: int, exporter_is_down: bool) -> None:
-    """More than ten messages that waited go out as one, later ones by themselves; each delay is measured."""
-    bench = build(ONCALL)
-    ids = [f"{number:02}" for number in range(count)]
-    if exporter_is_down:
-        leave(bench, *events(*ids))
-        bench.restart(after=100)
-    else:
-        bench.sender().answer = lambda _: DOWN
-        bench.show(*events(*ids))
-        bench.sender().answer = lambda _: OK
-        bench.advance(60)
-    assert len(bench.sent()) == messages
-    assert not exporter_is_down or LATE not in "".join(one.body for one in bench.sent())
-    bench.show(*events(*ids, "x", "y"), wait=5)
-    assert told(bench)[messages:] == ["x", "y"]
-    assert bench.metric("notification_delay_seconds_count") == count + 2
-
-
-@pytest.mark.parametrize(("limit", "counts"), [(1500, [17, 13]), (None, [10, 10, *[1] * 10])])
-def test_a_digest_holds_what_there_is_room_for(
-    build: Build, monkeypatch: pytest.MonkeyPatch, limit: int | None, counts: list[int]
-) -> None:
-    """In the service and in a request; the next ones follow, and nothing is left out."""
-    monkeypatch.setattr(worker, "_MOST_DIGEST_CHARACTERS", 1000 if limit is None else 10000)
-    bench = build(ONCALL)
-    ids = [f"event-{number:02}" for number in range(30)]
-    bench.sender().body_limit = limit
-    leave(bench, *events(*ids, Description="d" * 84, Resources=["WestNO_0", "WestNO_1"]))
-    bench.restart()
-    found = [dict.fromkeys(re.findall(r"event-\d\d", one.body)) for one in bench.sent()]
-    assert [one for part in found for one in part] == ids
-    assert [len(part) for part in found] == counts
-
-
 def test_a_service_that_has_a_message_gets_it_no_more(build: Build) -> None:
-    """Neither in a digest nor by itself, nor after a restart, while another one of the target is down."""
+    """Nor after a restart, while another one of the target is down."""
     bench = build(ONCALL.replace("1h", "4h"))
     ids = [f"{number:02}" for number in range(15)]
     bench.sender().answer = lambda _: Delivery(False, "Slack: no", services=("mail",))
@@ -95,9 +55,7 @@ def test_a_service_that_has_a_message_gets_it_no_more(build: Build) -> None:
     bench.show(*events(*ids), wait=1800)
     bench.sender().answer = lambda _: OK
     bench.advance(400)
-    had = [
-        one.key for sent in bench.sender().requests if "mail" not in sent.services for one in sent.messages
-    ]
+    had = [one.message.key for one in bench.sender().requests if "mail" not in one.services]
     assert sorted(had) == ids
     assert bench.metric("notifications_pending") == 0
 
@@ -106,46 +64,14 @@ def test_a_service_that_has_a_message_gets_it_no_more(build: Build) -> None:
 def test_an_incident_that_waited(build: Build, not_taken: Delivery) -> None:
     """The last message that the service takes opens it, unless its event is over; no other is given up."""
     bench = build(ONCALL)
-    bench.sender().backlog, bench.sender().answer = Backlog.LAST, lambda _: DOWN
+    bench.sender().incidents, bench.sender().answer = True, lambda _: DOWN
     bench.reload()
     bench.show(*events("a", "over"))
     bench.show(*events("a", DurationInSeconds=9))
     bench.sender().answer = lambda one: not_taken if one.resolves or "changed" in one.title else OK
-    bench.advance(900)
+    bench.advance(1800)
     assert (told(bench), bench.metric("notifications_pending")) == (["a"], 0)
     assert bench.metric("notifications_total", outcome="refused") == (0 if not_taken.delivered else 3)
-
-
-@pytest.mark.parametrize(
-    ("backlog", "lives", "told_of_each"),
-    [
-        (Backlog.LAST, 2, ["cancelled"]),
-        (Backlog.EACH, 2, ["scheduled", "cancelled"]),
-        (Backlog.DIGEST, 7, ["scheduled", "cancelled"]),
-    ],
-)
-def test_an_event_that_returns_while_the_target_is_down(
-    build: Build, backlog: Backlog, lives: int, told_of_each: list[str]
-) -> None:
-    """The end of a life comes before the next one, although that is graver: it leaves the incident open."""
-    bench = build(ONCALL)
-    bench.sender().backlog, bench.sender().answer = backlog, lambda _: DOWN
-    bench.reload()
-    for _ in range(lives - 1):
-        bench.show(*events("a", EventType="Reboot"))
-        bench.show()
-    bench.show(*events("a", EventType="Reboot"))
-    bench.sender().requests.clear()
-    bench.sender().answer = lambda _: OK
-    bench.advance(400)
-    told = [
-        one.transition
-        for sent in bench.sender().requests
-        for one in sent.messages
-        if sent.is_digest or one is sent.messages[-1]
-    ]
-    assert told == told_of_each * (lives - 1) + ["scheduled"]
-    assert len(bench.sent()) == (2 if backlog is Backlog.DIGEST else len(told))
 
 
 def test_an_incident_of_another_type(build: Build) -> None:
@@ -253,7 +179,7 @@ def test_what_is_tried_three_times(
     assert (told(bench), bench.api("problems")) == (["a"], [problem])
     bench.restart()
     bench.advance(900)
-    assert [one.messages[0].key for one in bench.sender().requests].count("bad") == 3
+    assert [one.message.key for one in bench.sender().requests].count("bad") == 3
     assert bench.metric("notifications_total", outcome=outcome) == 1
     assert bench.metric("notifications_pending") == 0
     assert bench.api("problems") == [f"{problem}; 1 given up after 3 attempts"]
@@ -288,13 +214,15 @@ def test_a_reload_while_messages_wait(build: Build) -> None:
 def test_a_reload_during_an_attempt(build: Build, changed: str, known: tuple[str, ...]) -> None:
     """Its failure counts, with the services that have the message, unless the target is another now."""
     bench = build(TWO)
-    answer = bench.senders.held = Future()
-    bench.show(*events("a"))
-    bench.senders.held = None
+    bench.loops.idle.add("notify backup")
     moved = TWO.replace(f"{changed}, url: 'json://", f"{changed}, url: 'json://new.")
-    bench.reload(moved.replace("targets: [", "targets: [{name: first, url: 'json://c.test'}, "))
-    answer.set_result(Delivery(False, "no", Failure.UNANSWERED, services=("one",)))
-    bench.advance(60)
+
+    def meanwhile() -> Delivery:
+        bench.reload(moved.replace("targets: [", "targets: [{name: first, url: 'json://c.test'}, "))
+        return Delivery(False, "no", Failure.UNANSWERED, services=("one",))
+
+    bench.senders.held = meanwhile
+    bench.show(*events("a"), wait=60)
     (request,) = bench.sender().requests
     assert request.services == known
     assert request.storage == str(bench.state / "apprise")
@@ -304,15 +232,17 @@ def test_a_reload_during_an_attempt(build: Build, changed: str, known: tuple[str
 def test_what_some_services_have_by_then(build: Build, stops: bool) -> None:
     """It is known after a stop, and a reload with other templates, while the message is being sent."""
     bench = build(ONCALL)
-    answer = bench.senders.held = Future()
-    bench.show(*events("a"))
-    bench.senders.held = None
-    if not stops:
-        bench.reload(ONCALL.replace("retry_for", "templates: {title: new}, retry_for"))
-    answer.set_result(Delivery(False, "no", Failure.UNANSWERED, services=("one",)))
+
+    def meanwhile() -> Delivery:
+        if not stops:
+            bench.reload(ONCALL.replace("retry_for", "templates: {title: new}, retry_for"))
+        return Delivery(False, "no", Failure.UNANSWERED, services=("one",))
+
+    bench.senders.held = meanwhile
+    bench.show(*events("a"), wait=1 if stops else 60)
     if stops:
         bench.restart()
-    bench.advance(60)
+        bench.advance(60)
     (request,) = bench.sender().requests
     assert request.services == ("one",)
 
@@ -320,15 +250,15 @@ def test_what_some_services_have_by_then(build: Build, stops: bool) -> None:
 def test_a_message_that_is_dropped_while_it_is_sent(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is counted once, as dropped."""
     bench = build(ONCALL)
-    answer: Future[Any] = Future()
-    with monkeypatch.context() as patch:
-        patch.setattr(bench.senders, "ask", lambda _: answer)
-        bench.show(*events("a"))
-    monkeypatch.setitem(jobs.MOST_BYTES, "message", 2000)
-    bench.show(*events("a", "b"))
-    assert (bench.metric("notifications_pending"), told(bench)) == (1, [])
-    answer.set_result(OK)
-    bench.advance(60)
+
+    def meanwhile() -> Delivery:
+        monkeypatch.setitem(jobs.MOST_BYTES, "message", 2000)
+        bench.show(*events("a", "b"))
+        assert (bench.metric("notifications_pending"), told(bench)) == (1, [])
+        return OK
+
+    bench.senders.held = meanwhile
+    bench.show(*events("a"), wait=60)
     assert told(bench) == ["b"]
     counts = [bench.metric("notifications_total", outcome=name) for name in ("delivered", "expired")]
     assert (counts, bench.metric("notification_delay_seconds_count")) == ([1, 1], 1)
@@ -381,29 +311,8 @@ def test_what_cannot_be_read_is_given_up(build: Build, damaged: bytes) -> None:
     assert bench.metric("notifications_pending") == 0
 
 
-def test_a_stop_notes_what_arrives_meanwhile(build: Build) -> None:
-    """An attempt under way when the exporter stops is not repeated after the restart."""
-    bench = build(ONCALL)
-    answer = bench.senders.held = Future()
-    bench.show(*events("a"))
-    bench.senders.held = None
-    (loop,) = (one for one in bench.loops.due if one.name == "notify oncall")
-
-    def arrive() -> None:
-        eventually(lambda: loop.stopping)
-        answer.set_result(OK)
-
-    with ThreadPoolExecutor(1) as pool:
-        arriving = pool.submit(arrive)
-        bench.app.stop()
-        arriving.result()
-    bench.start()
-    assert bench.metric("notifications_pending") == 0
-    assert bench.sender().tried == []
-
-
 def test_traces_of_messages(build: Build) -> None:
-    """A message carries its trace, a digest none; each is a span when it has arrived or was given up."""
+    """A message carries its trace; each is a span when it has arrived or was given up."""
     bench = build(f"{ONCALL}tracing: {{enabled: true}}")
     bench.show(*events("a"))
     bench.sender().answer = lambda _: DOWN
@@ -411,7 +320,8 @@ def test_traces_of_messages(build: Build) -> None:
     bench.show(*events("a", *ids))
     bench.sender().answer = lambda _: OK
     bench.show(*events("a", *ids), wait=60)
-    assert [one.traceparent[:36] for one in bench.sent()] == [f"00-{trace_id('a')}-", ""]
+    traces = {one.traceparent[:36] for one in bench.sent()}
+    assert traces == {f"00-{trace_id(one)}-" for one in ("a", *ids)}
     bench.sender().answer = lambda _: DOWN
     bench.show(*events("a", *ids, "late"))
     bench.clock.pass_seconds(3601)
@@ -434,7 +344,7 @@ def test_a_target_that_asks_for_patience(build: Build, asked_for: float, waits: 
     bench.show(*events("a"), *events("b", EventType="Preempt"))
     bench.sender().answer = lambda _: OK
     bench.advance(400)
-    tried = {one.messages[-1].key: (one.now - asked).total_seconds() for one in bench.sender().requests}
+    tried = {one.message.key: (one.now - asked).total_seconds() for one in bench.sender().requests}
     assert tried == pytest.approx({"a": waits, "b": waits}, abs=2)
     assert len(bench.sender().requests) == 3
 
@@ -495,7 +405,7 @@ def test_what_an_event_leaves_when_it_is_forgotten(build: Build) -> None:
     assert bench.api("past") == []
     bench.loops.idle.clear()
     bench.restart()
-    assert sorted(told(bench, "backup")) == ["a", "a", "b"]
+    assert sorted(told(bench, "backup")) == ["a", "b"]
     bench.show(*events("a", "b"))
     assert told(bench) == ["a", "a", "b", "a"]
 
@@ -515,8 +425,8 @@ def test_a_full_disk_loses_and_repeats_nothing(build: Build) -> None:
 
 @pytest.mark.parametrize("status", ["Scheduled", "Started"])
 def test_a_late_message_knows_that_its_event_is_over(build: Build, status: str) -> None:
-    """What was recorded before the end is sent with the end."""
-    bench = build(ONCALL)
+    """What a webhook gets after the end has the end."""
+    bench = build(ONCALL.replace("url: 'json:", "webhook: 'http:"))
     bench.sender().answer = lambda _: DOWN
     bench.show(*events("a", EventStatus=status))
     bench.show()
@@ -524,18 +434,6 @@ def test_a_late_message_knows_that_its_event_is_over(build: Build, status: str) 
     bench.advance(60)
     assert [one.resolves for one in bench.sent()] == [True, True]
     assert status.lower() in bench.sent()[0].title
-
-
-def test_messages_wait_for_the_check(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only then it is known whether the service takes digests."""
-    bench = build(ONCALL)
-    with monkeypatch.context() as unchecked:
-        unchecked.setattr("exporter.outputs.notifications.checking.check", lambda *_: Mistakes())
-        bench.restart()
-        bench.show(*events("a"))
-        assert bench.sent() == []
-    bench.reload()
-    assert told(bench) == ["a"]
 
 
 def test_an_internal_error_ends_no_worker(
@@ -617,3 +515,61 @@ def test_the_order_of_one_document(build: Build) -> None:
             "scheduled",
         ]
         bench.show(wait=60)
+
+
+@pytest.mark.parametrize("exporter_is_down", [False, True])
+def test_what_waited(build: Build, *, exporter_is_down: bool) -> None:
+    """Of each event its newest message alone goes out; each one that it stands for is counted."""
+    bench = build(ONCALL)
+    ids = [f"{number:02}" for number in range(20)]
+    if exporter_is_down:
+        bench.loops.idle.add("notify oncall")
+    bench.sender().answer = lambda _: DOWN
+    bench.show(*events(*ids))
+    bench.show(*events(*ids[:-1], DurationInSeconds=9), *events("19", EventStatus="Started"))
+    bench.loops.idle.clear()
+    bench.sender().answer = lambda _: OK
+    bench.restart() if exporter_is_down else bench.advance(60)
+    assert len(bench.sent()) == 20
+    assert sum("updated" in one.title for one in bench.sent()) == 19
+    assert bench.metric("notifications_total", outcome="delivered") == 40
+    assert bench.metric("notifications_pending") == 0
+    bench.show(*events(*ids, "x", "y"), wait=5)
+    assert told(bench)[-2:] == ["x", "y"]
+
+
+@pytest.mark.parametrize("lives", [2, 7])
+def test_an_event_that_returns_while_the_target_is_down(build: Build, lives: int) -> None:
+    """The end of a life comes before the next one, although that is graver: it leaves the incident open."""
+    bench = build(ONCALL)
+    bench.sender().answer = lambda _: DOWN
+    for _ in range(lives - 1):
+        bench.show(*events("a", EventType="Reboot"))
+        bench.show()
+    bench.show(*events("a", EventType="Reboot"))
+    bench.sender().requests.clear()
+    bench.sender().answer = lambda _: OK
+    bench.advance(400)
+    assert [one.message.transition for one in bench.sender().requests] == ["cancelled"] * (lives - 1) + [
+        "scheduled"
+    ]
+
+
+@pytest.mark.parametrize("webhook", [False, True])
+def test_what_a_message_stands_for_after_an_outage(build: Build, *, webhook: bool) -> None:
+    """It names the messages that are left out; a webhook gets all, anyone each failed hook."""
+    hooks = "hooks: [{name: drain, command: [/bin/true], match: {transitions: [scheduled]}}]"
+    bench = build((ONCALL.replace("url: 'json:", "webhook: 'http:") if webhook else ONCALL) + hooks)
+    bench.command_result = lambda _: CommandResult(HookOutcome.FAILED, 1, 0.0, "")
+    bench.sender().answer = lambda _: DOWN
+    bench.show(*events("a"), wait=5)
+    bench.show(*events("a", EventStatus="Started"))
+    bench.show(wait=5)
+    bench.sender().requests.clear()
+    bench.sender().answer = lambda _: OK
+    bench.advance(60)
+    told = [one.message.transition.value for one in bench.sender().requests]
+    every = ["scheduled", "hook_failed", "started", "completed"]
+    assert told == (every if webhook else ["hook_failed", "completed"])
+    left_out = re.search("Earlier messages are left out: scheduled at .*, started at ", bench.sent()[-1].body)
+    assert bool(left_out) is not webhook

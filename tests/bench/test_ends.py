@@ -9,7 +9,7 @@ import pytest
 from exporter.errors import Mistakes
 from exporter.model.jobs import CommandResult, HookOutcome
 from exporter.model.lifecycle import Transition
-from exporter.model.messages import Backlog, Delivery, Failure
+from exporter.model.messages import Delivery, Failure
 from exporter.simulator import Fault
 from tests.bench import Bench, Build
 from tests.bench.bench import VM
@@ -37,7 +37,7 @@ def routed(route: str, rest: str = "") -> str:
 
 def knows_incidents(bench: Bench) -> None:
     """Make the service of the target one that knows incidents."""
-    bench.sender().backlog = Backlog.LAST
+    bench.sender().incidents = True
     bench.reload()
 
 
@@ -127,46 +127,44 @@ def test_an_incident_that_was_not_opened(build: Build, answer: Delivery, retry_f
 
 
 def test_an_incident_whose_message_waits(build: Build) -> None:
-    """The end replaces it; if it is given up instead, no end is sent."""
+    """It says that it is over; if it is given up instead, no end is sent."""
     bench = build(routed(SCHEDULED))
-    bench.sender().backlog, bench.sender().answer = Backlog.EACH, lambda _: DOWN
+    bench.sender().incidents, bench.sender().answer = True, lambda _: DOWN
     bench.reload()
     bench.show(raw_event())
     bench.sender().answer = lambda _: REFUSED
     bench.show(wait=900)
-    tried = {one.transition for request in bench.sender().requests for one in request.messages}
+    tried = {one.message.transition for one in bench.sender().requests}
     assert tried == {Transition.SCHEDULED}
     assert bench.metric("notifications_pending") == 0
-    knows_incidents(bench)
     bench.sender().answer = lambda _: DOWN
     bench.show(raw_event())
     bench.show()
     bench.sender().answer = lambda _: OK
     bench.advance(400)
-    assert states(bench) == [(KEY, True)]
+    assert states(bench) == [(KEY, True), (KEY, True)]
 
 
-@pytest.mark.parametrize("backlog", Backlog)
+@pytest.mark.parametrize("incidents", [False, True])
 def test_an_end_before_the_targets_are_checked(
-    build: Build, monkeypatch: pytest.MonkeyPatch, backlog: Backlog
+    build: Build, monkeypatch: pytest.MonkeyPatch, *, incidents: bool
 ) -> None:
-    """It waits until it is known whether the service knows incidents; others do not get it."""
+    """It goes to a service that knows incidents; whether it does is found out by sending."""
     bench = build(routed(SCHEDULED))
-    bench.sender().backlog = backlog
+    bench.sender().incidents = incidents
     bench.show(raw_event())
     with monkeypatch.context() as unchecked:
         unchecked.setattr("exporter.outputs.notifications.checking.check", lambda *_: Mistakes())
         bench.restart()
         bench.show()
-        bench.kill()
-    assert [one.resolves for one in bench.sent()] == [False]
-    bench.reload()
-    assert [one.only_closes for one in bench.sent()[1:]] == [True] * (backlog is not Backlog.DIGEST)
+    assert [one.only_closes for one in bench.sent()[1:]] == [True] * incidents
     assert bench.metric("notifications_pending") == 0
 
 
-@pytest.mark.parametrize("backlog", [Backlog.DIGEST, Backlog.LAST])
-def test_only_services_with_incidents_get_what_no_route_leads_to_them(build: Build, backlog: Backlog) -> None:
+@pytest.mark.parametrize("incidents", [False, True])
+def test_only_services_with_incidents_get_what_no_route_leads_to_them(
+    build: Build, *, incidents: bool
+) -> None:
     """A chat, a webhook and a target that no message reached get no end; nothing waits for them."""
     hook = "{name: hook, webhook: 'http://hook.test'}"
     routes = (
@@ -174,14 +172,14 @@ def test_only_services_with_incidents_get_what_no_route_leads_to_them(build: Bui
     )
     bench = build(f"notifications: {{targets: [{ONCALL}, {CHAT}, {hook}], routes: {routes}}}")
     for name in ("oncall", "chat", "hook"):
-        bench.sender(name).backlog = backlog
+        bench.sender(name).incidents = incidents
     bench.reload()
     bench.show(raw_event())
     bench.show()
     counts = [len(bench.sent(name)) for name in ("oncall", "chat", "hook")]
-    assert counts == [1 + (backlog is Backlog.LAST), 0, 1]
+    assert counts == [1 + incidents, 0, 1]
     records = [(target, number) for target, _, number, _ in on_disk(bench.state, "message")]
-    assert records == [("oncall", 1), ("hook", 1), *[("oncall", 2)] * (backlog is Backlog.LAST)]
+    assert records == [("oncall", 1), ("hook", 1), *[("oncall", 2)] * incidents]
     assert bench.metric("notifications_pending") == 0
 
 

@@ -568,7 +568,7 @@ def test_an_outage_over_restarts(build: Build, caplog: pytest.LogCaptureFixture,
         bench.kill() if kill else bench.restart()
     bench.simulator.set_fault(None)
     bench.advance(60)
-    events = [json.loads(cloud_event(one.messages[-1])) for one in bench.sender("hook").requests]
+    events = [json.loads(cloud_event(one.message)) for one in bench.sender("hook").requests]
     assert [event["type"].split(".")[1] for event in events] == ["blind", "recovered"]
     assert {event["subject"] for event in events} == {VM}
     assert {event["data"]["since"] for event in events} == {events[0]["data"]["since"]}
@@ -589,7 +589,7 @@ def test_an_outage_of_another_boot(build: Build) -> None:
     bench.advance(290)
     assert bench.sent() == []
     bench.advance(60)
-    message = bench.sender().requests[0].messages[0]
+    message = bench.sender().requests[0].message
     assert isinstance(message, WatchMessage)
     assert abs((message.since - last).total_seconds()) <= 1
 

@@ -172,7 +172,7 @@ def test_how_late_a_message_of_the_demo_is() -> None:
     plan = marked(Plan(addresses=addresses), 60.0)
     sender = MemorySender(is_real=True)
     found = [
-        sender.ask(plan.request(name, [message()], NOW + timedelta(minutes=4))).result() for name in addresses
+        sender.ask(plan.request(name, message(), NOW + timedelta(minutes=4))).result() for name in addresses
     ]
     texts = [one.rendered for one in found if isinstance(one, Delivery) and one.rendered]
     assert [text.title for text in texts] == [

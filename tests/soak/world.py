@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from exporter.model.jobs import CommandResult, HookOutcome
-from exporter.model.messages import Backlog, Delivery
+from exporter.model.messages import Delivery
 from exporter.outputs.hooks.command import Command
 from exporter.simulator import Fault
 from tests.bench import Bench
@@ -66,8 +66,6 @@ class World:
         self.bench.simulator.set_document(self.azure.answer())
         self.bench.command_result = self._run
         self._record()
-        for target in TARGETS:
-            self.bench.sender(target).backlog = Backlog.EACH
 
     def configuration(self) -> str:
         return _CONFIGURATION.replace("POLL", str(self._poll_interval))

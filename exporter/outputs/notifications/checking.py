@@ -14,7 +14,7 @@ from exporter.config.loading import Loaded
 from exporter.config.yamlfile import Keys, dotted
 from exporter.errors import Mistakes
 from exporter.health import Health
-from exporter.model.messages import Backlog, Delivery
+from exporter.model.messages import Delivery
 from exporter.outputs.notifications.planning import Plan, plan_of
 from exporter.outputs.notifications.protocol import Checked, CheckTarget, CheckTemplate
 from exporter.outputs.notifications.sender import SenderProcess, environment
@@ -34,9 +34,6 @@ def check(loaded: Loaded, plan: Plan, sender: SenderProcess) -> Mistakes:
     mistakes = Mistakes()
     # Of targets with the same name, each is checked.
     asked = [(one, sender.ask(CheckTarget(one))) for one in loaded.addresses if one.url or one.apprise_config]
-    for name, address in plan.addresses.items():
-        if not address.url and not address.apprise_config:
-            plan.backlogs[name] = Backlog.EACH if address.webhook else Backlog.DIGEST
     results = [(address, _checked(future)) for address, future in asked]
     for address, found in results:
         if found.problem:
@@ -44,7 +41,7 @@ def check(loaded: Loaded, plan: Plan, sender: SenderProcess) -> Mistakes:
         elif found.failure:
             what = {"what": f"target {address.target}", "reason": found.failure}
             log.warning(_UNCHECKED, extra=what)
-        plan.backlogs[address.target] = found.backlog
+        plan.incidents[address.target] = found.incidents
         if address.apprise_config is not None:
             plan.services[address.target] = found.services
     _check_templates(loaded, sender, mistakes)

@@ -69,24 +69,21 @@ class Child:
         address = request.address
         if address.webhook:
             self._announce(Sending())
-            return failures.attempt(lambda: webhook.send(address, request.messages[-1], request.traceparent))
+            return failures.attempt(lambda: webhook.send(address, request.message, request.traceparent))
         if not address.url and not address.apprise_config:
-            rendered, count, remarks = self.renderer.render(request)
-            return Delivery(True, count=count, rendered=rendered, remarks=remarks)
+            rendered, remarks = self.renderer.render(request)
+            return Delivery(True, rendered=rendered, remarks=remarks)
         key = msgspec.json.encode((address, request.storage))
         target = self._targets.setdefault(key, AppriseTarget(address, request.storage))
         found = target.open()
-        # A digest has the same messages for each service.
-        shared = services.shared([service.room for service in found]) if request.is_digest else None
         made = [
-            self.renderer.render(request, shared or service.room, with_facts=service.shows_facts)
-            for service in found
+            self.renderer.render(request, service.room, with_facts=service.shows_facts) for service in found
         ]
-        _, count, remarks = made[0] if found else self.renderer.render(request)
-        self._announce(Sending(count))
-        sent = [one for one, *_ in made]
+        _, remarks = made[0] if found else self.renderer.render(request)
+        self._announce(Sending())
+        sent = [one for one, _ in made]
         delivery = target.send(found, sent, request.services, lambda name: self._announce(Sent(name)))
-        return replace(delivery, count=count, remarks=remarks)
+        return replace(delivery, remarks=remarks)
 
 
 def serve(requests: BinaryIO, results: BinaryIO) -> None:

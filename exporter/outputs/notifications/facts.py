@@ -1,7 +1,7 @@
-"""The facts of a message, a line each, and its line in a digest."""
+"""The facts of a message, a line each."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import NamedTuple
 
 from exporter.model.causes import cause
@@ -10,8 +10,7 @@ from exporter.model.lifecycle import Change, Transition
 from exporter.model.messages import AnyMessage, Message, WatchChange, WatchMessage
 from exporter.model.views import EventView
 from exporter.model.wording import command_line, duration, impact, names, relative, requester, stamp
-from exporter.outputs.notifications.styles import Style, cleaned
-from exporter.outputs.notifications.words import headline
+from exporter.outputs.notifications.styles import Style
 
 _NO_NAME = "name not known yet"
 _FIELDS = {
@@ -178,23 +177,6 @@ def _ending(event: EventView, ended: datetime, now: datetime) -> Iterator[Fact]:
         yield Fact("Ended", f"{stamp(ended)} or before")
     else:
         yield Fact("Ended", f"{stamp(ended)} or shortly before")
-
-
-def digest_line(message: AnyMessage, now: datetime, style: Style) -> str:
-    """Return a message as a line of a digest: time, headline and changes."""
-    shown = cleaned(message, style, now.tzinfo or UTC)
-    if isinstance(shown, WatchMessage):
-        return f"{stamp(shown.at)}: {style.data(headline(message, now))}"
-    event = shown.event
-    whom = names(event.resources) or shown.instance or "this VM"
-    others = " (other VMs)" if event.target is Affected.OTHER else ""
-    is_coming = event.not_before is not None and event.ended is None
-    start = f", not before {stamp(event.not_before)}" if is_coming else ""
-    if event.ended is not None and event.outcome is not shown.transition:
-        start = f", over since {stamp(event.ended)}"
-    changes = "".join(f"; {_change(change)}" for change in shown.changes)
-    happened = shown.transition.value.replace("_", " ")
-    return f"{stamp(shown.at)} {happened}: {event.type} for {whom}{others}{start}{changes} ({event.id})"
 
 
 def _change(change: Change) -> str:

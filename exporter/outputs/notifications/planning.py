@@ -17,7 +17,6 @@ from exporter.model.events import normal_name
 from exporter.model.lifecycle import ENDINGS, Life, Occurrence
 from exporter.model.messages import (
     AnyMessage,
-    Backlog,
     Message,
     Outage,
     WatchChange,
@@ -51,8 +50,8 @@ class Plan(msgspec.Struct, frozen=True):
     retry_for: float = math.inf
     watch_after: float = math.inf
     watch_targets: Sequence[str] = ()
-    # Filled by `check`; until then, messages wait.
-    backlogs: dict[str, Backlog] = msgspec.field(default_factory=dict)
+    # Whether any service of a target has incidents; filled by `check`.
+    incidents: dict[str, bool] = msgspec.field(default_factory=dict)
     # The number of services with a target's tag; filled by `check`.
     services: dict[str, int] = msgspec.field(default_factory=dict)
 
@@ -66,11 +65,11 @@ class Plan(msgspec.Struct, frozen=True):
         found = self.addresses.get(target)
         return None if found is None else replace(found, keys=())
 
-    def request(self, target: str, messages: Sequence[AnyMessage], now: datetime) -> Send:
+    def request(self, target: str, message: AnyMessage, now: datetime) -> Send:
         """Return the request to send a message, to which the caller adds the facts about the attempt."""
         return Send(
             self.addresses[target],
-            tuple(messages),
+            message,
             now,
             templates=self.templates.get(target, Templates()),
             exporter_url=self.exporter_url,
@@ -154,7 +153,7 @@ class Plan(msgspec.Struct, frozen=True):
         Until it has, and where it cannot, the sender process decides for each message.
         """
         address = self.addresses.get(target)
-        return bool(address and not address.webhook) and self.backlogs.get(target) is not Backlog.DIGEST
+        return bool(address and not address.webhook) and self.incidents.get(target, True)
 
     def _unrouted(self, opened: Iterable[str], routed: Collection[str]) -> tuple[str, ...]:
         """Return the targets that may have an open incident to which no route leads its end."""

@@ -249,7 +249,6 @@ class Pool:
                     False,
                     reason,
                     Failure.UNANSWERED,
-                    count=one.sending.count,
                     remarks=job.remarks,
                 ),
             )
@@ -290,7 +289,7 @@ def _hangs(request: Request) -> bool:
 
 
 def _weight(request: Request) -> int:
-    return request.messages[-1].severity.weight if isinstance(request, Send) else 0
+    return request.message.severity.weight if isinstance(request, Send) else 0
 
 
 def _template(request: Send | CheckTemplate, key: str) -> tuple[str, str, str]:

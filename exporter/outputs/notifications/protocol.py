@@ -11,7 +11,7 @@ import msgspec
 
 from exporter.config import Templates
 from exporter.config.addresses import Address
-from exporter.model.messages import AnyMessage, Backlog, Delivery
+from exporter.model.messages import AnyMessage, Delivery
 from exporter.timefmt import UtcTime
 
 # The first argument with which this program runs as the sender process.
@@ -20,22 +20,23 @@ LONGEST_LINE = 64 * 2**20
 
 
 class Send(msgspec.Struct, frozen=True, omit_defaults=True, tag="send"):
-    """Render messages at ``now`` and send them: a digest of several, or the last one.
+    """Render a message at ``now`` and send it.
 
-    ``failed`` is whether sending has failed before, ``hangs`` whether the last attempt was not answered.
-    ``services`` are those behind the target that have the message already. ``marker`` begins the title.
-    ``timezone`` is that of times in the message. ``storage`` is Apprise's directory.
+    ``stands_for`` are transition and time of earlier messages that are left out. ``failed`` is whether
+    sending has failed before, ``hangs`` whether the last attempt was not answered. ``services`` are those
+    behind the target that have the message already. ``marker`` begins the title. ``timezone`` is that of
+    times in the message. ``storage`` is Apprise's directory.
     """
 
     address: Address
-    messages: tuple[AnyMessage, ...]
+    message: AnyMessage
     now: UtcTime
     templates: Templates = Templates()
     exporter_url: str = ""
     timezone: str = "UTC"
     storage: str = ""
     marker: str = ""
-    is_digest: bool = False
+    stands_for: tuple[tuple[str, UtcTime], ...] = ()
     failed: bool = False
     hangs: bool = False
     traceparent: str = ""
@@ -66,9 +67,7 @@ class Rendering(msgspec.Struct, frozen=True, tag="rendering"):
 
 
 class Sending(msgspec.Struct, frozen=True, tag="sending"):
-    """From here on the ``count`` messages of this request may arrive."""
-
-    count: int = 1
+    """From here on the message of this request may arrive."""
 
 
 class Sent(msgspec.Struct, frozen=True, tag="sent"):
@@ -81,14 +80,14 @@ class Checked(msgspec.Struct, frozen=True, omit_defaults=True, tag="checked"):
     """The result of a check: ``problem`` is what is wrong, with the remedy.
 
     ``gap`` is why a template fails if Azure leaves something out. ``services`` is the number of services
-    behind an address. ``not_taken`` is the number of those in its Apprise file that Apprise does not accept,
-    and ``included`` are the files that this file includes. ``doubts`` are about parameters of its URL.
-    ``failure`` is why there is no result.
+    behind an address, and ``incidents`` whether any of them knows incidents. ``not_taken`` is the number of
+    those in its Apprise file that Apprise does not accept, and ``included`` are the files that this file
+    includes. ``doubts`` are about parameters of its URL. ``failure`` is why there is no result.
     """
 
     problem: str = ""
     gap: str = ""
-    backlog: Backlog = Backlog.EACH
+    incidents: bool = True
     services: int = 0
     not_taken: int = 0
     included: tuple[str, ...] = ()

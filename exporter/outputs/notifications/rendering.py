@@ -1,12 +1,9 @@
 """Rendering of messages: title and body, by the user's templates or ours, cut to the service's limit."""
 
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 from functools import partial
 from html import escape
-from itertools import accumulate
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -14,17 +11,19 @@ from msgspec.structs import replace
 
 from exporter.config import Templates
 from exporter.model.messages import AnyMessage, Message, Rendered, Severity, TextFormat
-from exporter.model.wording import count, relative, stamp
+from exporter.model.wording import relative, stamp
 from exporter.outputs.notifications import words
-from exporter.outputs.notifications.facts import digest_line, facts
+from exporter.outputs.notifications.facts import facts
 from exporter.outputs.notifications.fitting import BODY_TAG, Body, Room, fit_body, fit_facts, fit_title
 from exporter.outputs.notifications.protocol import Checked, Rendering, Send
 from exporter.outputs.notifications.samples import is_sample
-from exporter.outputs.notifications.styles import STYLES, TITLE, Style, cleaned, in_zone
+from exporter.outputs.notifications.styles import STYLES, Style, cleaned, in_zone
 
 # A message that is older than this contains the time of its transition.
 LATE_SECONDS = 5.0
 _FAILED = "; it could not be delivered before"
+# Of the earlier messages that a message stands for, these are named.
+_MOST_LEFT_OUT = 4
 
 
 class Text(NamedTuple):
@@ -53,17 +52,15 @@ class Renderer:
 
     def render(
         self, request: Send, room: Room | None = None, *, with_facts: bool = False
-    ) -> tuple[Rendered, int, dict[str, str]]:
-        """Return the message of a request, the number of messages in it, and the failures of templates.
+    ) -> tuple[Rendered, dict[str, str]]:
+        """Return the message of a request, and the failures of templates.
 
         It fits the ``room``, for which our text may get another format; one that is still too long is
-        shortened, and says so. The user's templates are for events; digests and messages about the watch
-        always use ours. The facts are added ``with_facts``, as few services have fields for them.
+        shortened, and says so. The user's templates are for events; messages about the watch always use
+        ours. The facts are added ``with_facts``, as few services have fields for them.
         """
         request = replace(request, now=in_zone(request.now, _zone(request.timezone)))
-        if request.is_digest:
-            return (*_digest(request, room), {})
-        message = request.messages[-1]
+        message = request.message
         text = self._written(request, message)
         for text_format in room.formats if room else ():
             if isinstance(text.body, str) or _is_whole(request, text, room):
@@ -80,7 +77,7 @@ class Renderer:
             link=request.exporter_url or message.vm.portal_url,
             source=message.instance or "",
         )
-        return rendered, len(request.messages), text.remarks
+        return rendered, text.remarks
 
     def _written(self, request: Send, message: AnyMessage) -> Text:
         now, style, zone = request.now, STYLES[request.templates.format], _zone(request.timezone)
@@ -129,15 +126,25 @@ def _plain_facts(request: Send, message: AnyMessage) -> tuple[tuple[str, str], .
 
 
 def _marker(request: Send) -> str:
-    return ("(test) " if is_sample(request.messages[-1]) else "") + request.marker
+    return ("(test) " if is_sample(request.message) else "") + request.marker
 
 
 def _delay(request: Send, at: datetime) -> str:
-    """Return when a message's transition happened, if that is a while ago."""
-    if (request.now - at).total_seconds() <= LATE_SECONDS:
-        return ""
-    moment = stamp(in_zone(at, _zone(request.timezone)))
-    return f"This happened at {moment}, {relative(at, request.now)}{_FAILED * request.failed}."
+    """Return when a message's transition happened, if that is a while ago, and what it stands for."""
+    zone, found = _zone(request.timezone), []
+    if (request.now - at).total_seconds() > LATE_SECONDS:
+        happened = stamp(in_zone(at, zone))
+        found.append(f"This happened at {happened}, {relative(at, request.now)}{_FAILED * request.failed}.")
+    left_out = [
+        f"{transition.replace('_', ' ')} at {stamp(in_zone(moment, zone))}"
+        for transition, moment in request.stands_for
+    ]
+    if len(left_out) > _MOST_LEFT_OUT:
+        more = f"{len(left_out) - _MOST_LEFT_OUT + 1} more"
+        left_out = [left_out[0], more, *left_out[2 - _MOST_LEFT_OUT :]]
+    if left_out:
+        found.append(f"Earlier messages are left out: {', '.join(left_out)}.")
+    return " ".join(found)
 
 
 def _with_delay(body: str, delay: str, text_format: TextFormat) -> str:
@@ -175,47 +182,3 @@ def _fitted(request: Send, title: str, body: Body | str, severity: Severity, roo
     else:
         text = fit_facts(body, written, lambda text: room.excess(title, text, text_format))
     return Rendered(title, text, text_format, severity)
-
-
-def _digest(request: Send, room: Room | None) -> tuple[Rendered, int]:
-    """Render as many of the messages as fit, at least one, as one; return it and their number.
-
-    They are in their order, a line each. The severity is the highest of theirs.
-    """
-    messages, now, text_format = request.messages, request.now, request.templates.format
-    style, zone = STYLES[text_format], _zone(request.timezone)
-    who = next((m.instance for m in reversed(messages) if m.instance), None)
-    name = style.data(who) if who else "a VM whose name is not known yet"
-    first = in_zone(messages[0].at, zone)
-    head = f"Seen by {name}, the first at {stamp(first)}, {relative(first, now)}{_FAILED * request.failed}."
-    grades = tuple(Severity)
-    highest = [grades[most] for most in accumulate((one.severity.weight for one in messages), max)]
-    lines = [style.text(digest_line(message, now, style)) for message in messages]
-
-    def title(number: int) -> str:
-        return _digest_title(messages[:number], highest[number - 1], who, _marker(request))
-
-    def body(number: int) -> str:
-        return style.body([style.text(head)], lines[:number])
-
-    def is_too_long(number: int) -> bool:
-        return room is not None and room.excess(title(number), body(number), text_format) > 0
-
-    number = 1 + bisect_left(range(2, len(lines) + 1), True, key=is_too_long)
-    return _fitted(request, title(number), body(number), highest[number - 1], room), number
-
-
-def _digest_title(
-    messages: Sequence[AnyMessage], severity: Severity, instance: str | None, marker: str
-) -> str:
-    """Return how many messages there are, and of which transitions as far as there is room."""
-    who = TITLE.data(instance) if instance else "a VM (name unknown)"
-    tally = Counter(message.transition.value.replace("_", " ") for message in messages)
-    start, parts = f"[{severity.upper()}] {count(len(messages), 'message')} from {who}", ""
-    for position, (transition, number) in enumerate(tally.items()):
-        longer = f"{parts}{', ' if parts else ': '}{number} {transition}"
-        rest = ", ..." if position + 1 < len(tally) else ""
-        if len(marker) + len(start) + len(longer) + len(rest) > words.TITLE_LENGTH:
-            return start + (f"{parts}, ..." if parts else "")
-        parts = longer
-    return start + parts

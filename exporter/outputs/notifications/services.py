@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from exporter.config.addresses import NO_URL, Address
 from exporter.errors import near
-from exporter.model.messages import Backlog, Delivery, Failure, Rendered, Severity, TextFormat
+from exporter.model.messages import Delivery, Failure, Rendered, Severity, TextFormat
 from exporter.outputs.notifications import apprisefile, failures
 from exporter.outputs.notifications.apprisefile import AppriseFile
 from exporter.outputs.notifications.failures import CONNECT_SECONDS, READ_SECONDS
@@ -98,8 +98,6 @@ class Service:
             given.get("priority") or (not url and not _is_default(plugin, "priority", plugin.priority))
         ):
             self._priorities = None
-        # The stored requests of a plugin are on disk, and read at its creation.
-        self.is_reusable = not self._has_memory or plugin.asset.storage_path is None
         self._prepare_incidents(given)
         self._sending = Apprise(asset=plugin.asset)
         self._sending.add(plugin)
@@ -212,11 +210,6 @@ def _is_default(plugin: Any, field: str, value: Any) -> bool:
     return value in (None, "", declared.get("default"))
 
 
-def shared(rooms: Sequence[Room]) -> Room:
-    """Return what every one of several services accepts."""
-    return Room(lambda *parts: max(room.excess(*parts) for room in rooms))
-
-
 def _converted(text_format: str, shown: str, text: str) -> str:
     """Return a text in another format, as Apprise converts it."""
     from apprise.conversion import convert_between
@@ -248,16 +241,10 @@ class AppriseTarget:
     def __init__(self, address: Address, storage: str) -> None:
         self._address = address
         self._storage = storage
-        self._kept: Sequence[Service] = ()
 
     def open(self) -> Sequence[Service]:
         """Return the services; none if Apprise does not accept the address."""
-        if not self._kept:
-            found = [Service(one, self._address.url) for one in _plugins(self._address, self._storage)]
-            if not all(service.is_reusable for service in found):
-                return found
-            self._kept = found
-        return self._kept
+        return [Service(one, self._address.url) for one in _plugins(self._address, self._storage)]
 
     def send(
         self,
@@ -354,10 +341,8 @@ def check(address: Address) -> Checked:
     if not plugins:
         return Checked(refusal(address, has_services=bool(file.plugins)))
     found = [Service(plugin, address.url) for plugin in plugins]
-    backlogs = {Backlog.LAST if service.has_incidents else Backlog.DIGEST for service in found}
-    backlog = backlogs.pop() if len(backlogs) == 1 else Backlog.EACH
     return Checked(
-        backlog=backlog,
+        incidents=any(service.has_incidents for service in found),
         services=len(found),
         not_taken=file.not_taken,
         included=file.included,

@@ -1,10 +1,9 @@
-"""Delivery of messages: a loop for each target hands them to the sender process, and records the results."""
+"""Delivery of messages: a loop for each target has them sent, one at a time, and records the results."""
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, wait
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -17,8 +16,7 @@ from exporter.model.lifecycle import Life
 from exporter.model.messages import AnyMessage, Delivery, Failure, Message, Outcome
 from exporter.model.views import ApprovalView, TargetView
 from exporter.outputs.notifications.planning import Plan
-from exporter.outputs.notifications.protocol import Checked
-from exporter.outputs.notifications.schedule import MOST_ATTEMPTS_FOR_ONE, Attempt, Schedule, Turn
+from exporter.outputs.notifications.schedule import MOST_ATTEMPTS_FOR_ONE, Schedule
 from exporter.outputs.notifications.sender import SenderProcess
 from exporter.shared import Shared
 from exporter.state.outbox import Outbox, QueuedMessage
@@ -26,8 +24,6 @@ from exporter.work import Loop
 
 log = logging.getLogger(__name__)
 
-# Of the texts in a digest; what is shown of each is cut anyway.
-_MOST_DIGEST_CHARACTERS = 2**20
 # `wake` makes the worker check the outbox; this finds messages that appear when the disk works again.
 _IDLE_SECONDS = 60.0
 _ERROR_SECONDS = 20.0
@@ -60,8 +56,8 @@ class Worker:
         # Messages queued before the start are late: the target, or the exporter, was down.
         is_late = bool(self._outbox.counts().get(target))
         self._schedule = Schedule(self._clock, recovering=is_late)
-        # Those in progress, each with the plan by which it was begun.
-        self._attempts: dict[Future[Delivery | Checked], tuple[Attempt, Plan]] = {}
+        # Whether nobody waits for the attempt in progress any more.
+        self._is_left = False
         # The user's templates whose failure has been logged.
         self._remarked: set[str] = set()
         self._started = self._clock.monotonic()
@@ -84,31 +80,24 @@ class Worker:
         self._loop.stop()
 
     def join(self, timeout: float) -> bool:
-        """Wait for attempts in progress and record their results; return whether all ended in time."""
-        deadline = time.monotonic() + timeout
-        if not self._loop.join(timeout):
-            return False
-        wait(self._attempts, deadline - time.monotonic())
-        self._settle_ended()
-        return not self._attempts
+        """Wait until the attempt in progress is recorded; return whether that was in time."""
+        self._is_left = not self._loop.join(timeout)
+        return not self._is_left
 
     def step(self) -> float | None:
-        """Record ended attempts, and start one if due; return the seconds until the next step."""
-        self._settle_ended()
+        """Make an attempt if one is due; return the seconds until the next step."""
         if self._plan is not self._plan_in_use:
             self._change_plan()
         plan = self._plan_in_use
-        if self.target not in plan.addresses:
+        address = plan.addresses.get(self.target)
+        if address is None:
             self._expire(plan.retry_for)
             return _IDLE_SECONDS
-        backlog = plan.backlogs.get(self.target)
-        if backlog is None:
-            # The end of the check wakes this.
-            return _IDLE_SECONDS
         with self._outbox.lock:
-            turn = self._schedule.next(self._outbox.lane(self.target), backlog)
+            # A webhook gets every transition.
+            turn = self._schedule.next(self._outbox.lane(self.target), every=bool(address.webhook))
         if turn.messages:
-            self._begin(turn)
+            self._attempt(turn.messages, plan)
             return 0.0
         return _IDLE_SECONDS if turn.delay is None else min(turn.delay, _IDLE_SECONDS)
 
@@ -121,40 +110,37 @@ class Worker:
             self.view = TargetView(self.target)
             self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, self.target)
 
-    def _begin(self, turn: Turn) -> None:
-        plan, queued = self._plan_in_use, turn.messages
-        if lost := [one for one in queued if one.message is None]:
-            self._give_up(lost, Outcome.EXPIRED)
+    def _attempt(self, queued: Sequence[QueuedMessage], plan: Plan) -> None:
+        """Send the last one of messages, which stands for the others."""
+        last = queued[-1].message
+        if last is None or any(one.message is None for one in queued):
+            self._give_up([one for one in queued if one.message is None], Outcome.EXPIRED)
             return
-        if unneeded := self._unneeded(queued):
+        if unneeded := [one for one in queued if self._is_unneeded(one)]:
             self._outbox.finish([one.key for one in unneeded], None, self._clock.now())
             return
-        if turn.is_digest:
-            # What only some of the services have waits for a digest of its own.
-            had = {one.life_key for one in queued if one.record.services}
-            queued = _within(tuple(one for one in queued if one.life_key not in had) or queued)
-        attempt = self._schedule.begin(queued, is_digest=turn.is_digest)
-        messages = [self._as_of_now(one.message) for one in queued if one.message]
-        message = messages[-1]
-        # A digest belongs to several traces, and a message about the watch to none.
-        traced = message if isinstance(message, Message) and not turn.is_digest else None
+        message = self._as_of_now(last)
         request = replace(
-            plan.request(self.target, messages, self._clock.now()),
-            is_digest=turn.is_digest,
+            plan.request(self.target, message, self._clock.now()),
+            stands_for=tuple(
+                (one.message.transition.value, one.message.at) for one in queued[:-1] if one.message
+            ),
             failed=self._schedule.has_failed,
-            hangs=self._schedule.hangs,
-            traceparent=traced.traceparent if traced else "",
+            traceparent=message.traceparent if isinstance(message, Message) else "",
             services=tuple(set.intersection(*(set(one.record.services) for one in queued))),
         )
-        future = self._sender.ask(request)
-        self._attempts[future] = attempt, plan
-        future.add_done_callback(lambda _: self._loop.wake())
+        begun = self._clock.monotonic()
+        found = self._sender.ask(request).result()
+        if not self._is_left:
+            delivery = found if isinstance(found, Delivery) else Delivery(False)
+            self._settle(queued, plan, delivery, self._clock.monotonic() - begun)
 
-    def _unneeded(self, queued: Iterable[QueuedMessage]) -> list[QueuedMessage]:
-        """Return the messages that only close an incident, if the target has none open."""
-        found = [one for one in queued if one.message and one.message.only_closes]
+    def _is_unneeded(self, one: QueuedMessage) -> bool:
+        """Return whether a message only closes an incident, and the target has none open."""
+        if one.message is None or not one.message.only_closes:
+            return False
         may_close = self._plan_in_use.may_know_incidents(self.target)
-        return [one for one in found if not may_close or self.target not in self._outbox.opened(one.life_key)]
+        return not may_close or self.target not in self._outbox.opened(one.life_key)
 
     def _as_of_now(self, message: AnyMessage) -> AnyMessage:
         """Return a message with the end of its event, or, while the event lasts, with its approval."""
@@ -173,30 +159,19 @@ class Worker:
         )
         return replace(message, event=event)
 
-    def _settle_ended(self) -> None:
-        for future in [future for future in self._attempts if future.done()]:
-            found = future.result()
-            delivery = found if isinstance(found, Delivery) else Delivery(False)
-            self._settle(*self._attempts.pop(future), delivery)
-
-    def _settle(self, attempt: Attempt, plan: Plan, delivery: Delivery) -> None:
-        # A digest contains as many of the first messages as there is room for.
-        sent = attempt.messages[: delivery.count] if attempt.is_digest else attempt.messages
+    def _settle(self, sent: Sequence[QueuedMessage], plan: Plan, delivery: Delivery, took: float) -> None:
         self._remark(sent, delivery)
         if delivery.delivered:
-            self._schedule.delivered(attempt, sent)
+            self._schedule.delivered(sent[-1].life_key)
             self._succeeded(sent, skipped=delivery.skipped)
             return
         self._metrics.failed(self.target)
         if plan.address(self.target) == self._plan.address(self.target):
             self._outbox.record_attempt(sent, 0, delivery.services)
         if self._is_outdated(plan) or self._loop.stopping:
-            self._schedule.dropped(attempt)
             return
-        self._schedule.failed(attempt, sent, delivery.failure, delivery.retry_after or 0.0)
-        # A refused digest is split: the target may reject only one of its messages.
-        is_split = attempt.is_digest and delivery.failure is Failure.REFUSED
-        self._failed(() if is_split else sent, plan, delivery)
+        self._schedule.failed(sent[-1].life_key, delivery.failure, took, delivery.retry_after or 0.0)
+        self._failed(sent, plan, delivery)
         self._expire(plan.retry_for)
 
     def _is_outdated(self, plan: Plan) -> bool:
@@ -248,9 +223,8 @@ class Worker:
 
     def _expire(self, retry_for: float) -> None:
         """Drop messages that have waited too long; steps of the wall clock do not count."""
-        under_way = self._schedule.under_way
         with self._outbox.lock:
-            waiting = [one for one in self._outbox.lane(self.target).queue.values() if one not in under_way]
+            waiting = list(self._outbox.lane(self.target).queue.values())
         self._give_up([one for one in waiting if self._waited(one) > retry_for], Outcome.EXPIRED)
 
     def _waited(self, queued: QueuedMessage) -> float:
@@ -284,17 +258,6 @@ class Worker:
         self._health.report(DegradedReason.NOTIFICATIONS_FAILING, problem, self.target)
         log.debug("a worker failed", exc_info=error)
         return _ERROR_SECONDS
-
-
-def _within(queued: tuple[QueuedMessage, ...]) -> tuple[QueuedMessage, ...]:
-    """Return the first messages, at least one, whose texts together are not too long for a digest."""
-    length = 0
-    for number, one in enumerate(queued):
-        if isinstance(one.message, Message):
-            length += len(one.message.event.description) + sum(map(len, one.message.event.resources))
-        if number and length > _MOST_DIGEST_CHARACTERS:
-            return queued[:number]
-    return queued
 
 
 def _facts(queued: QueuedMessage) -> dict[str, object]:

@@ -1,6 +1,5 @@
 """What a child of the sender process does with requests, done in this process."""
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -22,22 +21,14 @@ def send(
 ) -> Delivery:
     """Send a message by a child, a new one unless it is given; ``fields`` are those of `Send`."""
     address = Address("oncall", url=to) if isinstance(to, str) else to
-    found = (child or Child(lambda _: None)).result(Send(address, (told,), now, **fields))
+    found = (child or Child(lambda _: None)).result(Send(address, told, now, **fields))
     assert isinstance(found, Delivery)
     return found
 
 
 def rendered(told: AnyMessage, now: datetime = NOW, *, limit: int | None = None, **fields: Any) -> Rendered:
     """Return a message as it is sent to a service that takes ``limit`` characters."""
-    return Renderer().render(Send(Address("oncall"), (told,), now, **fields), characters(limit))[0]
-
-
-def digest(
-    messages: Sequence[AnyMessage], now: datetime = NOW, *, limit: int | None = None, **fields: Any
-) -> tuple[Rendered, int]:
-    """Return a digest, and of how many messages it is."""
-    request = Send(Address("oncall"), tuple(messages), now, is_digest=True, failed=True, **fields)
-    return Renderer().render(request, characters(limit))[:2]
+    return Renderer().render(Send(Address("oncall"), told, now, **fields), characters(limit))[0]
 
 
 def checked(**templates: Any) -> Checked:

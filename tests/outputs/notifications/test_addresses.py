@@ -12,7 +12,6 @@ from exporter.config import Overrides
 from exporter.config.addresses import Address, NotifyUrls, shown
 from exporter.errors import ConfigurationError
 from exporter.health import Health
-from exporter.model.messages import Backlog
 from exporter.outputs.notifications import checking
 from exporter.outputs.notifications.planning import Plan
 from exporter.outputs.notifications.protocol import Checked, CheckTarget
@@ -340,7 +339,7 @@ def test_what_cannot_be_checked_is_no_mistake(
     monkeypatch.setattr(checking, "SenderProcess", lambda *_: process)
     target = "{name: a, url: 'json://h/', templates: {body: B}}"
     found = plan(tmp_path, f"notifications: {{templates: {{title: T}}, targets: [{target}]}}")
-    assert found.backlogs == {"a": Backlog.EACH}
+    assert found.incidents == {"a": True}
     logged = [vars(one) for one in caplog.records if one.getMessage() == "cannot be checked"]
     assert {one["reason"] for one in logged} == {"the exporter is stopping"}
     places = ["target a", "notifications.templates.title", "notifications.targets[0].templates.body"]

@@ -21,7 +21,7 @@ from exporter.model.vm import VirtualMachine
 from exporter.outputs.notifications.samples import samples, watch_sample
 from tests.builders import FREEZE_ID, WEB_VM, message
 from tests.clocks import NOW
-from tests.outputs.notifications.sending import EXPORTER_URL, digest, rendered
+from tests.outputs.notifications.sending import EXPORTER_URL, rendered
 
 FOLDER = Path(__file__).parent / "golden"
 FORMATS: dict[TextFormat, str] = {"markdown": "md", "text": "txt", "html": "html"}
@@ -199,8 +199,6 @@ def messages(text_format: TextFormat) -> Iterator[str]:
     found: list[AnyMessage] = [*samples(WEB_VM, NOW)]
     for sample in found + [watch_sample(change, WEB_VM, NOW) for change in WatchChange]:
         yield written(f"a sample of notify-test: {sample.transition}", rendered(sample, **fields))
-    several = [told for _, told, _ in cases]
-    yield written("a digest", digest(several, NOW + timedelta(hours=1), **fields)[0])
 
 
 @pytest.mark.parametrize(("text_format", "ending"), FORMATS.items())

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from exporter.config.addresses import Address
 from exporter.model.lifecycle import Transition
-from exporter.model.messages import AnyMessage, Backlog, Delivery, Message, WatchChange, WatchMessage
+from exporter.model.messages import AnyMessage, Delivery, Message, WatchChange, WatchMessage
 from exporter.outputs.notifications.child import Child
 from exporter.outputs.notifications.services import check
 from tests.builders import REBOOT_ID, message
@@ -130,8 +130,8 @@ def test_a_backlog_for_services_with_incidents(tmp_path: Path) -> None:
     file, plain = tmp_path / "apprise.yml", "json://127.0.0.1/"
     file.write_text(f"urls:\n  - {URLS['pagerduty']}: [{{tag: both}}]\n  - {plain}: [{{tag: both}}]\n")
     both = Address("a", apprise_config=(str(file), "both"))
-    assert [check(one).backlog for one in (Address("a", URLS["pagerduty"]), Address("a", plain), both)] == [
-        Backlog.LAST,
-        Backlog.DIGEST,
-        Backlog.EACH,
+    assert [check(one).incidents for one in (Address("a", URLS["pagerduty"]), Address("a", plain), both)] == [
+        True,
+        False,
+        True,
     ]

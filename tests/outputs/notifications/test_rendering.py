@@ -14,7 +14,7 @@ from exporter.model.views import ApprovalView
 from exporter.model.wording import command_line
 from tests.builders import NOT_BEFORE, REBOOT_ID, message
 from tests.clocks import NOW
-from tests.outputs.notifications.sending import digest, rendered
+from tests.outputs.notifications.sending import rendered
 
 
 def body(sent: Message, **templates: Any) -> str:
@@ -193,8 +193,6 @@ def test_times_in_another_zone() -> None:
     assert "UTC" not in found.body
     assert found.body.startswith("This happened at 2026-03-04 23:00:00 CET, 1 min ago.")
     assert "start 2026-03-04 23:15:00 CET -> 2026-03-29 14:00:00 CEST" in found.body
-    several, _ = digest([message()], timezone=berlin)
-    assert "2026-03-04 23:00:00 CET scheduled: Reboot" in several.body
     own = Templates(body="{{ event.not_before }} {{ at.hour }} {{ event.not_before | utc }}", format="text")
     found = rendered(message(), templates=own, timezone=berlin)
     assert found.body == "2026-03-04 23:15:00 CET 23 2026-03-04 22:15:00 UTC"

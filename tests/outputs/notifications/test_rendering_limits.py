@@ -1,13 +1,8 @@
 import pytest
-from msgspec.structs import replace
 
-from exporter.config import Templates
-from exporter.model.lifecycle import Transition
-from exporter.model.messages import Severity, TextFormat
+from exporter.model.messages import TextFormat
 from exporter.outputs.notifications.fitting import CUT, fit_body, fit_title
 from exporter.outputs.notifications.styles import flat
-from tests.builders import message
-from tests.outputs.notifications.sending import digest
 
 
 def cut(body: str, room: int | None, text_format: TextFormat) -> str:
@@ -90,54 +85,3 @@ def test_a_title_leaves_room_for_the_body() -> None:
     assert fit_title("t" * 200, 60) == "t" * 37 + "..."
     assert [fit_title("t" * 200, limit) for limit in (1, 4, 5, 6)] == ["t", "tt", "ttt", "t..."]
     assert fit_title("t" * 150, 225) == "t" * 150
-
-
-def test_a_digest_without_an_instance_is_worded() -> None:
-    """The digest of a VM without a known name notes that."""
-    found, _ = digest([message(instance=None, resources=())], templates=Templates(format="text"))
-    assert found.title == "[WARNING] 1 message from a VM (name unknown): 1 scheduled"
-    assert "Seen by a VM whose name is not known yet," in found.body
-    assert "Reboot for this VM, " in found.body
-
-
-@pytest.mark.parametrize(
-    ("marker", "length", "rest"),
-    [
-        ("", 9, ": 1 scheduled, 1 started"),
-        ("", 10, ": 1 scheduled, ..."),
-        ("", 15, ": 1 scheduled, ..."),
-        ("", 16, ""),
-        ("(demo) ", 2, ": 1 scheduled, 1 started"),
-        ("(demo) ", 3, ": 1 scheduled, ..."),
-    ],
-)
-def test_what_the_title_of_a_digest_has_room_for(marker: str, length: int, rest: str) -> None:
-    """It counts the messages by transition, as far as 60 characters go."""
-    sent = [message(one, instance="v" * length) for one in (Transition.SCHEDULED, Transition.STARTED)]
-    found, _ = digest(sent, marker=marker)
-    assert found.title == f"{marker}[CRITICAL] 2 messages from {'v' * length}{rest}"
-
-
-@pytest.mark.parametrize("text_format", ["markdown", "text", "html"])
-def test_as_many_go_in_as_fit(text_format: TextFormat) -> None:
-    """The limit is kept, title and body name just those that are in, and the rest is for the next."""
-    templates = Templates(format=text_format)
-    messages = [replace(message(id=f"id-{number}"), sequence=number) for number in range(40)]
-    found, number = digest(messages, limit=2000, templates=templates)
-    assert 5 < number < 40
-    assert 2000 - 200 < len(found.title) + len(found.body) <= 2000
-    assert found.title == f"[WARNING] {number} messages from vm_0: {number} scheduled"
-    assert f"id-{number - 1}" in found.body
-    assert f"id-{number}" not in found.body
-    rest, left = digest(messages[number:], limit=2000, templates=templates)
-    assert f"id-{number}" in rest.body
-    assert left >= 1
-    length = len(found.title) + len(found.body)
-    assert digest(messages, limit=length, templates=templates)[1] == number
-
-
-def test_the_severity_is_of_those_that_are_in() -> None:
-    """What did not fit does not alarm yet."""
-    messages = [message(), message(Transition.STARTED)]
-    found, number = digest(messages, limit=300)
-    assert (number, found.severity) == (1, Severity.WARNING)

@@ -7,7 +7,6 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
-from msgspec.structs import replace
 
 from exporter.config import Templates
 from exporter.model.events import Affected
@@ -16,7 +15,7 @@ from exporter.model.messages import Message, Rendered, TextFormat
 from exporter.outputs.notifications.styles import flat
 from tests.builders import message
 from tests.clocks import NOW
-from tests.outputs.notifications.sending import digest, rendered
+from tests.outputs.notifications.sending import rendered
 
 thorough = settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 # With what services have besides CommonMark.
@@ -155,24 +154,6 @@ def test_markdown_shows_a_text_as_it_is(text: str) -> None:
         found = parsed(rendered(message(description=text), templates=templates).body)
         shown = "".join(token.content for token in found if token.type == "text")
         assert shown == f"{before}{flat(text)}{after}".rstrip()
-
-
-@given(
-    st.lists(messages, min_size=1, max_size=8), times, st.none() | st.integers(min_value=1, max_value=3000)
-)
-@thorough
-def test_no_digest_loses_anything(sent: list[Message], now: datetime, limit: int | None) -> None:
-    """A digest is safe and within the limit, and contains the first messages, in the number it states."""
-    sent = [replace(item, event=replace(item.event, id=f"event-{n}-")) for n, item in enumerate(sent)]
-    for fields in OURS:
-        found, number = digest(sent, now, limit=limit, **fields)
-        is_harmless(found)
-        assert 1 <= number <= len(sent)
-        assert limit is None or len(found.title) + len(found.body) <= limit
-        if limit is None or number > 1:
-            assert all(f"event-{n}-" in found.body for n in range(number))
-        if limit is None:
-            assert number == len(sent)
 
 
 @given(st.from_regex(r"_?[A-Za-z0-9]{1,9}((__|[._-])[A-Za-z0-9]{1,9}){0,5}", fullmatch=True), st.uuids())

@@ -9,12 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.clock import moment
-from exporter.model.messages import Backlog, Failure, Severity
+from exporter.model.lifecycle import Transition
+from exporter.model.messages import Failure, Severity
 from exporter.outputs.notifications.schedule import (
-    MOST_ATTEMPTS_CRITICAL,
     MOST_ATTEMPTS_FOR_ONE,
     SLOW_SECONDS,
-    Attempt,
     Schedule,
 )
 from exporter.state.jobs import JobKey, Record
@@ -47,47 +46,45 @@ class Item(NamedTuple):
 class Desk:
     """A target with messages that wait, and answers that take no time unless they are left open."""
 
-    def __init__(self, *items: Item, recovering: bool = False, backlog: Backlog = Backlog.DIGEST) -> None:
+    def __init__(self, *items: Item, recovering: bool = False, every: bool = False) -> None:
         self.clock = HandClock()
         self.schedule = Schedule(self.clock, recovering=recovering, chance=lambda: 0.0)
         self.lane = Lane()
         self.post(*items)
-        self.backlog = backlog
+        self.every = every
         self.answer: Callable[[Ids], Answer] = lambda _: None
         self.sent: list[Ids] = []
         self.got: list[Ids] = []
         self.tries: dict[tuple[str, int], int] = {}
-        self.attempts: dict[Ids, Attempt] = {}
+        self.turns: dict[Ids, tuple[QueuedMessage, ...]] = {}
 
     def begin(self) -> Ids | float | None:
         """Begin what is next; return it, or the seconds until something may be."""
-        turn = self.schedule.next(self.lane, self.backlog)
+        turn = self.schedule.next(self.lane, every=self.every)
         if not turn.messages:
             return turn.delay
         ids = tuple((one.life_key, one.key.sequence) for one in turn.messages)
-        self.attempts[ids] = self.schedule.begin(turn.messages, is_digest=turn.is_digest)
+        self.turns[ids] = turn.messages
         self.sent.append(ids)
         return ids
 
     def end(self, ids: Ids, failure: Answer) -> None:
         """End an attempt; what was delivered, or failed too often, waits no more."""
-        attempt = self.attempts.pop(ids)
+        messages = self.turns.pop(ids)
         if failure is None:
-            self.schedule.delivered(attempt, attempt.messages)
+            self.schedule.delivered(messages[-1].life_key)
             self.got.append(ids)
-            self._remove(attempt.messages)
+            self._remove(messages)
             return
-        self.schedule.failed(attempt, attempt.messages, failure)
-        split = len(ids) > 1 and failure is Failure.REFUSED
-        if failure is Failure.TARGET or split:
+        self.schedule.failed(messages[-1].life_key, failure, 0.0)
+        if failure is Failure.TARGET:
             return
-        for one in ids:
-            self.tries[one] = self.tries.get(one, 0) + 1
-        lost = [
-            one
-            for one in attempt.messages
-            if self.tries[one.life_key, one.key.sequence] >= MOST_ATTEMPTS_FOR_ONE
-        ]
+        tried = messages[-1:] if failure is Failure.REFUSED else messages
+        for one in tried:
+            self.tries[one.life_key, one.key.sequence] = (
+                self.tries.get((one.life_key, one.key.sequence), 0) + 1
+            )
+        lost = [one for one in tried if self.tries[one.life_key, one.key.sequence] >= MOST_ATTEMPTS_FOR_ONE]
         self.schedule.given_up(lost)
         self._remove(lost)
 
@@ -123,16 +120,23 @@ class Desk:
 
 
 def refusing(life: str, failure: Failure) -> Callable[[Ids], Answer]:
-    """Return answers that fail one event, by itself and in digests."""
+    """Return answers that fail one event."""
     return lambda ids: failure if any(one == life for one, _ in ids) else None
 
 
 def test_what_waited_goes_out_gravest_first() -> None:
     """After an outage the critical ones come first, each event's in their order; later ones do not."""
-    desk = Desk(Item("a"), Item("b", WARNING), Item("c", INFO), Item("c", CRITICAL, 2), Item("d", CRITICAL))
+    desk = Desk(
+        Item("a"),
+        Item("b", WARNING),
+        Item("c", INFO),
+        Item("c", CRITICAL, 2),
+        Item("d", CRITICAL),
+        every=True,
+    )
     desk.schedule.reset(waited=True)
     desk.work()
-    assert desk.got == [(("d", 1),), (("b", 1),), (("a", 1),), (("c", 1),), (("c", 2),)]
+    assert desk.got == [(("c", 1),), (("d", 1),), (("c", 2),), (("b", 1),), (("a", 1),)]
     desk.clock.pass_seconds(SLOW_SECONDS)
     desk.post(Item("e"), Item("f", CRITICAL))
     desk.work()
@@ -141,10 +145,10 @@ def test_what_waited_goes_out_gravest_first() -> None:
 
 @pytest.mark.parametrize(
     ("failure", "tries"),
-    [(Failure.REFUSED, [0, 10, 60]), (Failure.UNANSWERED, [0, 20, 320])],
+    [(Failure.REFUSED, [0, 20, 320]), (Failure.UNANSWERED, [0, 20, 320])],
 )
 def test_when_a_message_is_tried_again(failure: Failure, tries: list[float]) -> None:
-    """Soon, once more, and then no more; later where it may have arrived."""
+    """Soon, once more, and then no more."""
     desk = Desk(Item("a"))
     began, found = desk.clock.monotonic(), []
 
@@ -178,7 +182,7 @@ def test_a_message_that_makes_the_target_fail_holds_up_no_other() -> None:
 
 def test_a_target_that_is_down_is_not_tried_once_per_message() -> None:
     """Two messages find out; then there is one attempt at a time, ever more seldom, at first every 20 s."""
-    desk = Desk(*(Item(f"{n}") for n in range(50)), backlog=Backlog.EACH)
+    desk = Desk(*(Item(f"{n}") for n in range(50)), every=True)
     times: list[float] = []
 
     def fail(_: Ids) -> Answer:
@@ -197,84 +201,9 @@ def test_a_target_that_is_down_is_not_tried_once_per_message() -> None:
     assert not desk.schedule.has_failed
 
 
-def test_no_message_waits_behind_one_that_is_not_answered() -> None:
-    """Others begin two seconds later, three at a time; critical ones six at a time."""
-    desk = Desk(*(Item(f"{n}") for n in range(5)))
-    for number, delay in (("0", SLOW_SECONDS), ("1", SLOW_SECONDS), ("2", None)):
-        assert desk.begin() == ((number, 1),)
-        assert desk.begin() == delay
-        desk.clock.pass_seconds(SLOW_SECONDS)
-    desk.post(*(Item(life, CRITICAL) for life in "wxyz"))
-    for life in "wxy":
-        assert desk.begin() == ((life, 1),)
-        desk.clock.pass_seconds(SLOW_SECONDS)
-    assert desk.begin() is None
-
-
-def test_more_than_ten_that_waited_are_a_digest() -> None:
-    """All of them, in their order; what is tried again is the same."""
-    items = [Item(f"{n % 6}", sequence=n) for n in range(11)]
-    desk = Desk(*items, recovering=True)
-    desk.answer = lambda _: Failure.TARGET
-    desk.work()
-    desk.post(Item("new"))
-    desk.answer = lambda _: None
-    desk.run(60)
-    whole = tuple(one.id for one in items)
-    assert desk.sent == [whole, whole, (("new", 1),)]
-
-
-@pytest.mark.parametrize(("others", "messages"), [(10, 1), (11, 11)])
-def test_what_is_held_up_is_in_no_digest(others: int, messages: int) -> None:
-    """Neither does it count, nor what is being sent; both leave the others late."""
-    desk = Desk(Item("bad"), Item("busy"), recovering=True)
-    desk.begin()
-    desk.end((("bad", 1),), Failure.REFUSED)
-    assert desk.begin() == (("busy", 1),)
-    assert desk.begin() == 10
-    desk.post(*(Item(f"{n}") for n in range(others)))
-    desk.clock.pass_seconds(SLOW_SECONDS)
-    found = desk.begin()
-    assert isinstance(found, tuple)
-    assert len(found) == messages
-
-
-def test_a_single_message_that_shows_the_target_is_up_counts_with_the_others() -> None:
-    """Of eleven that waited, ten are left after it; they are still a digest."""
-    desk = Desk(*(Item(str(n)) for n in range(11)), recovering=True)
-    desk.answer = lambda ids: Failure.TARGET if len(ids) > 1 and not desk.got else None
-    desk.run(60)
-    assert [len(ids) for ids in desk.got] == [1, 10]
-
-
-@pytest.mark.parametrize("failure", [Failure.REFUSED, Failure.TARGET])
-def test_a_digest_that_fails_for_one_message_comes_apart(failure: Failure) -> None:
-    """One message that the target does not accept, or that makes it fail, takes no other with it."""
-    desk = Desk(*(Item(f"{n}") for n in range(20)), recovering=True)
-    desk.answer = refusing("7", failure)
-    desk.run(600)
-    assert sorted(desk.order, key=int) == [f"{n}" for n in range(20) if n != 7]
-    # Where the target fails, it is one in three digests, and one after a message that was accepted alone.
-    assert sum(len(ids) > 1 for ids in desk.sent) == (4 if failure is Failure.TARGET else 1)
-
-
-def test_a_target_that_was_well_before_an_outage() -> None:
-    """That it took single messages then says nothing about digests now, three of which precede a message."""
-    desk = Desk(Item("well"))
-    desk.work()
-    desk.post(*(Item(f"{n}") for n in range(12)))
-    desk.answer = lambda _: Failure.TARGET
-    desk.run(90)
-    assert [len(ids) for ids in desk.sent] == [1, 1, 1, 12, 1, 12, 12, 12, 1, 12]
-    assert desk.schedule.has_failed
-    desk.answer = lambda _: None
-    desk.run(40)
-    assert [len(ids) for ids in desk.got] == [1, 12]
-
-
 def test_each_outage_begins_anew() -> None:
     """After a delivery or a reload two messages find out again, and the pauses begin with the shortest."""
-    desk = Desk(*(Item(f"{n}") for n in range(9)), Item("0", INFO, 2), backlog=Backlog.EACH)
+    desk = Desk(*(Item(f"{n}") for n in range(9)), Item("0", INFO, 2), every=True)
     desk.answer = lambda _: Failure.TARGET
     for pause in (2, 4):
         assert desk.work() == pause
@@ -292,17 +221,16 @@ def test_each_outage_begins_anew() -> None:
 def test_incidents_are_told_their_newest_state() -> None:
     """Of each event that waited the last message alone goes out, and stands for those before it."""
     items = Item("b", CRITICAL), Item("a"), Item("a", WARNING, 2), Item("b", INFO, 2)
-    desk = Desk(*items, recovering=True, backlog=Backlog.LAST)
+    desk = Desk(*items, recovering=True)
     desk.work()
     assert desk.got == [(("a", 1), ("a", 2)), (("b", 1), ("b", 2))]
 
 
 class Driver(Desk):
-    """Goes through random steps, with attempts that stay open, and checks each attempt as it begins."""
+    """Goes through random steps, and checks each attempt as it begins."""
 
-    def __init__(self, backlog: Backlog) -> None:
-        super().__init__(backlog=backlog)
-        self.under_way: list[Ids] = []
+    def __init__(self, *, every: bool) -> None:
+        super().__init__(every=every)
         self.posted: dict[str, int] = {}
 
     def do(self, what: str, number: int, value: object) -> None:
@@ -310,34 +238,29 @@ class Driver(Desk):
             life = str(number)
             self.posted[life] = self.posted.get(life, 0) + 1
             self.post(Item(life, Severity(str(value)), self.posted[life]))
-        elif what == "begin":
+        elif what == "try":
             turn = self.begin()
             if isinstance(turn, tuple):
                 self.check(turn)
-                self.under_way.append(turn)
-        elif what == "end" and self.under_way:
-            ids = self.under_way.pop(number % len(self.under_way))
-            self.end(ids, value if isinstance(value, Failure) else None)
+                self.end(turn, value if isinstance(value, Failure) else None)
         elif what == "wait":
             self.clock.pass_seconds(number)
         elif what == "reset":
             self.schedule.reset(waited=bool(number % 2))
 
     def check(self, turn: Ids) -> None:
-        """Check that an event has one attempt at a time, and begins with what waited longest."""
-        lives = {life for life, _ in turn}
-        assert not lives & {life for ids in self.under_way for life, _ in ids}
-        for life in lives:
-            mine = [number for one, number in turn if one == life]
-            assert mine == [key.sequence for key in self.lane.queue if key.life_key == life][: len(mine)]
-        assert len(self.under_way) < MOST_ATTEMPTS_CRITICAL
+        """Check that an attempt is about one event, and begins with what waited longest."""
+        ((life, _), *_) = turn
+        mine = [number for _, number in turn]
+        assert {one for one, _ in turn} == {life}
+        assert mine == [key.sequence for key in self.lane.queue if key.life_key == life][: len(mine)]
+        assert len(mine) == 1 or not self.every
 
 
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("post"), st.integers(0, 7), st.sampled_from([INFO, WARNING, CRITICAL])),
-        st.tuples(st.just("begin"), st.just(0), st.none()),
-        st.tuples(st.just("end"), st.integers(0, 5), st.sampled_from([None, None, *Failure])),
+        st.tuples(st.just("try"), st.just(0), st.sampled_from([None, None, *Failure])),
         st.tuples(st.just("wait"), st.sampled_from([1, 3, 20, 300]), st.none()),
         st.tuples(st.just("reset"), st.just(0), st.none()),
     ),
@@ -346,14 +269,12 @@ STEPS = st.lists(
 
 
 @settings(max_examples=300)
-@given(steps=STEPS, backlog=st.sampled_from(Backlog))
-def test_whatever_happens(steps: list[tuple[str, int, object]], backlog: Backlog) -> None:
-    """No event has two attempts at once or goes back, attempts are bounded, and all is sent in the end."""
-    driver = Driver(backlog)
+@given(steps=STEPS, every=st.booleans())
+def test_whatever_happens(steps: list[tuple[str, int, object]], *, every: bool) -> None:
+    """No event goes back, and all is sent in the end."""
+    driver = Driver(every=every)
     for step in steps:
         driver.do(*step)
-    while driver.under_way:
-        driver.do("end", 0, None)
     driver.run(700)
     assert driver.lane.queue == {}
     newest = dict.fromkeys(driver.posted, 0)
@@ -364,7 +285,7 @@ def test_whatever_happens(steps: list[tuple[str, int, object]], backlog: Backlog
 
 def test_what_may_have_arrived_waits_while_the_target_is_down() -> None:
     """Other messages find out that it is up again."""
-    desk = Desk(*map(Item, "abc"), backlog=Backlog.EACH)
+    desk = Desk(*map(Item, "abc"), every=True)
     desk.answer = lambda ids: Failure.UNANSWERED if ids == (("a", 1),) else Failure.TARGET
     desk.run(19)
     assert [desk.sent.count(((life, 1),)) for life in "abc"] == [1, 2, 2]
@@ -382,14 +303,18 @@ def test_what_is_not_answered_outlasts_minutes_of_silence() -> None:
     assert desk.order == ["b", "a"]
 
 
-def test_whether_a_target_hangs() -> None:
-    """It does if its last attempt was not answered, until there is an answer of any kind."""
-    desk = Desk(Item("a"), Item("b"), Item("c"))
-    found = []
-    for failure in (Failure.UNANSWERED, Failure.TARGET, Failure.UNANSWERED, None):
-        desk.clock.pass_seconds(600)
-        ids = desk.begin()
-        assert isinstance(ids, tuple)
-        desk.end(ids, failure)
-        found.append(desk.schedule.hangs)
-    assert found == [True, False, True, False]
+def test_what_nothing_later_says_is_sent() -> None:
+    """After an outage a failed hook and an approval are messages of their own."""
+    desk = Desk(*(Item("a", sequence=number) for number in range(1, 6)), recovering=True)
+    for number, what in ((2, Transition.HOOK_FAILED), (3, Transition.APPROVED)):
+        key = JobKey("oncall", "a", number)
+        desk.lane.queue[key].record = Record(message(what), queued=moment(desk.clock))
+    desk.work()
+    assert desk.got == [(("a", 2),), (("a", 3),), (("a", 1), ("a", 4), ("a", 5))]
+
+
+def test_the_gravest_state_comes_first_after_an_outage() -> None:
+    """Of each event that is what its last message says."""
+    desk = Desk(Item("b", WARNING), Item("a"), Item("a", CRITICAL, 2), recovering=True)
+    desk.work()
+    assert desk.order == ["a", "b"]

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from exporter.config import Templates
 from exporter.config.addresses import Address
 from exporter.health import Health
-from exporter.model.messages import Backlog, Delivery, Failure
+from exporter.model.messages import Delivery, Failure
 from exporter.outputs.notifications import protocol
 from exporter.outputs.notifications.protocol import (
     Checked,
@@ -74,7 +74,7 @@ def loops(clock: HandClock, monkeypatch: pytest.MonkeyPatch) -> HandLoops:
 def post(process: SenderProcess, url: str, number: int = 1, **fields: Any) -> "Future[Delivery | Checked]":
     """Send a message to a URL."""
     told = replace(message(), sequence=number)
-    return process.ask(Send(Address("oncall", url=url), (told,), NOW, **fields))
+    return process.ask(Send(Address("oncall", url=url), told, NOW, **fields))
 
 
 def result(future: "Future[Delivery | Checked]") -> Delivery:
@@ -86,7 +86,7 @@ def result(future: "Future[Delivery | Checked]") -> Delivery:
 
 def answers(process: SenderProcess) -> bool:
     """Wait for an answer of the process, before which it has reported all that came earlier."""
-    return result(process.ask(Send(Address("terminal"), (message(),), NOW))).delivered
+    return result(process.ask(Send(Address("terminal"), message(), NOW))).delivered
 
 
 def is_done(future: "Future[Delivery | Checked]", loops: HandLoops) -> bool:
@@ -165,7 +165,7 @@ def test_what_is_not_sent_is_repeated_by_another_child(process: SenderProcess, r
     (first,) = children()
     os.kill(first, signal.SIGSTOP)
     bad = post(process, url, 2)
-    good = process.ask(Send(Address("other", url=url), (message(),), NOW))
+    good = process.ask(Send(Address("other", url=url), message(), NOW))
     assert result(good).delivered
     os.kill(first, signal.SIGKILL)
     assert result(bad).delivered
@@ -208,7 +208,7 @@ def test_what_was_being_sent_is_not_repeated(
     got: list[bytes] = []
     with silent(got) as hanging:
         address = apprise_file(tmp_path, receiver, hanging)
-        future = process.ask(Send(address, (message(),), NOW, services=("another",)))
+        future = process.ask(Send(address, message(), NOW, services=("another",)))
         eventually(lambda: got and receiver.requests)
         assert answers(process)
         found, *_ = ends()
@@ -226,10 +226,8 @@ def test_a_file_that_was_edited(process: SenderProcess, receiver: Receiver, tmp_
     with http_receiver() as other:
         for expected in (receiver, other):
             address = apprise_file(tmp_path, expected)
-            assert process.ask(CheckTarget(address)).result(SECONDS) == Checked(
-                backlog=Backlog.DIGEST, services=1
-            )
-            assert result(process.ask(Send(address, (message(),), NOW))).delivered
+            assert process.ask(CheckTarget(address)).result(SECONDS) == Checked(incidents=False, services=1)
+            assert result(process.ask(Send(address, message(), NOW))).delivered
         assert (len(receiver.requests), len(other.requests)) == (1, 1)
 
 
@@ -241,7 +239,7 @@ def test_a_target_that_hangs_leaves_room_for_others(process: SenderProcess, rece
             url = f"json://{stack.enter_context(silent(requests)).authority}/"
             for number in range(6):
                 told = replace(message(), sequence=number)
-                process.ask(Send(Address(name, url=url), (told,), NOW))
+                process.ask(Send(Address(name, url=url), told, NOW))
         eventually(lambda: [len(one) for one in got.values()] == [2, 1])
         failed = post(process, f"json://{receiver.authority}/", failed=True)
         assert result(post(process, f"json://{receiver.authority}/", 2)).delivered
@@ -255,7 +253,7 @@ def test_targets_that_hang_make_room_for_one_that_waits(receiver: Receiver) -> N
     with contextlib.ExitStack() as stack:
         urls = [f"json://{stack.enter_context(silent([])).authority}/" for _ in range(4)]
         urls.append(f"json://{receiver.authority}/")
-        sends = [Send(Address(f"target {n}", url=url), (message(),), NOW) for n, url in enumerate(urls)]
+        sends = [Send(Address(f"target {n}", url=url), message(), NOW) for n, url in enumerate(urls)]
         found = served("pool._CROWDED_SECONDS = 0.5", *sends, results=8)
     ended = [one for one in found if isinstance(one, Delivery)]
     assert ended[0] == Delivery(False, "it did not answer within 0.5 s", Failure.UNANSWERED)
@@ -271,7 +269,7 @@ def test_only_targets_that_hung_before_wait_for_each_other(
     with silent(got) as hanging:
         for name in ("first", "second", "third"):
             address = Address(name, url=f"json://{hanging.authority}/")
-            process.ask(Send(address, (message(),), NOW, failed=True, hangs=True))
+            process.ask(Send(address, message(), NOW, failed=True, hangs=True))
         eventually(lambda: len(got) == 2)
         assert result(post(process, f"json://{receiver.authority}/", failed=True)).delivered
         assert len(got) == 2
@@ -284,7 +282,7 @@ def test_a_template_that_does_not_end_gives_way(process: SenderProcess, receiver
     endless = Templates(title="{{ event.id }}", body="{{ 9 ** (9 ** 9) }}")
     bad = post(process, f"json://{receiver.authority}/bad", templates=endless)
     address = Address("other", url=f"json://{receiver.authority}/good")
-    assert result(process.ask(Send(address, (message(),), NOW))).delivered
+    assert result(process.ask(Send(address, message(), NOW))).delivered
     found = result(bad)
     assert found.delivered
     assert found.remarks == {"body": "takes more than 2 s of CPU time"}
@@ -313,7 +311,7 @@ def test_an_endless_template_is_a_mistake(process: SenderProcess) -> None:
 def test_what_always_ends_its_child() -> None:
     """After three children a check has no result; a message is tried again later."""
     ended = "the process for it ended"
-    check, told = CheckTarget(Address("a", url="json://h/")), Send(Address("a"), (message(),), NOW)
+    check, told = CheckTarget(Address("a", url="json://h/")), Send(Address("a"), message(), NOW)
     found = served("pool.child.serve = lambda *_: None", check, told)
     assert found == [Ready(), Checked(failure=ended), Delivery(False, ended)]
 
@@ -337,7 +335,7 @@ def served(code: str, *requests: Request, results: int = 0) -> list[Result]:
 def test_without_fork_a_child_is_a_program(receiver: Receiver) -> None:
     """As on Windows: it renders and sends."""
     url = f"json://{receiver.authority}/"
-    sends = [Send(Address("a", url=url), (replace(message(), sequence=n),), NOW) for n in (1, 2)]
+    sends = [Send(Address("a", url=url), replace(message(), sequence=n), NOW) for n in (1, 2)]
     found = served("pool.Pool.__init__.__kwdefaults__['forks'] = False", *sends, results=6)
     assert [one.delivered for one in found if isinstance(one, Delivery)] == [True, True]
     assert len(receiver.requests) == 2
@@ -358,7 +356,7 @@ def test_a_process_that_cannot_be_started(
 ) -> None:
     """After three attempts a check has no result; the exporter is degraded, and messages wait for it."""
     check = process.ask(CheckTarget(Address("a", url="json://h/")))
-    told = process.ask(Send(Address("terminal"), (message(),), NOW))
+    told = process.ask(Send(Address("terminal"), message(), NOW))
     problem = f"the sender process cannot be started: {reason}"
     attempts, needed = Mock(return_value=command), list[int]()
     check.add_done_callback(lambda _: needed.append(attempts.call_count))
@@ -431,12 +429,12 @@ def test_an_immense_answer_ends_only_its_attempt(
 ) -> None:
     """The message may have arrived; others are sent meanwhile, and the process itself does not grow."""
     good = Address("good", url=f"json://{receiver.authority}/")
-    assert result(process.ask(Send(good, (message(),), NOW))).delivered
+    assert result(process.ask(Send(good, message(), NOW))).delivered
     first = pid()
     before = resident(first)
     with server() as url:
         bad = post(process, url)
-        assert result(process.ask(Send(good, (message(),), NOW))).delivered
+        assert result(process.ask(Send(good, message(), NOW))).delivered
         found = result(bad)
     assert (found.delivered, found.failure) == (False, Failure.UNANSWERED)
     assert found.reason in ("its answer is too large", "its answer takes more than 2 s of CPU time")
@@ -447,7 +445,7 @@ def test_an_immense_answer_ends_only_its_attempt(
 def test_a_receiver_that_drips_ends_with_its_time(receiver: Receiver) -> None:
     """Its child is killed."""
     receiver.mood = "drip"
-    told = Send(Address("oncall", url=f"json://{receiver.authority}/"), (message(),), NOW)
+    told = Send(Address("oncall", url=f"json://{receiver.authority}/"), message(), NOW)
     found = served("pool._SEND_SECONDS = 0.3", told, results=2)[-1]
     assert found == Delivery(False, "it did not answer within 0.3 s", Failure.UNANSWERED)
 
@@ -514,7 +512,7 @@ def test_an_idle_process_ends(loops: HandLoops, process: SenderProcess) -> None:
     first = pid()
     loops.advance(1)
     eventually(lambda: pids() == [])
-    again = process.ask(Send(Address("terminal"), (message(),), NOW))
+    again = process.ask(Send(Address("terminal"), message(), NOW))
     loops.settle()
     assert result(again).delivered
     assert pid() != first
