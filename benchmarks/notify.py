@@ -1,5 +1,6 @@
 """From a change at IMDS to the message in a receiver; many messages; what having targets costs."""
 
+import contextlib
 import os
 import random
 import statistics
@@ -66,7 +67,7 @@ def _storm(templates: str, what: str, most: float = 20) -> Generator[Figure, Non
             exporter.simulator.set_document({"DocumentIncarnation": 1, "Events": events})
             _until(lambda: len(receiver.requests) == MANY * TARGETS)
             seconds = time.monotonic() - begun
-            memory = sum(map(proportional, _family(exporter.pid)))
+            memory = sum(map(_memory, _family(exporter.pid)))
             used = [now - then for now, then in zip(_cpu_seconds(exporter.pid), before, strict=True)]
     title = f"{MANY} messages to each of {TARGETS} json:// targets{what}"
     yield Figure(title, seconds, "s", 15)
@@ -87,6 +88,13 @@ def _with_ended(pid: int) -> float:
     """Return the CPU seconds of a process and of its children that have ended (proc_pid_stat(5))."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def _memory(pid: int) -> float:
+    """Return the proportional memory of a process, which may have ended just now."""
+    with contextlib.suppress(FileNotFoundError):
+        return proportional(pid)
+    return 0.0
 
 
 def _family(pid: int) -> list[int]:

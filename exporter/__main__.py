@@ -9,11 +9,15 @@ import sys
 
 
 def main() -> None:
-    """Run the command line, or the sender process (see `exporter.outputs.notifications.pool`)."""
+    """Run the command line, or the sender process (see `exporter.outputs.notifications`)."""
     if sys.argv[1:2] == ["sender-process"]:
-        from exporter.outputs.notifications import pool
+        if sys.platform != "win32" and sys.argv[2:]:
+            from exporter.outputs.notifications import posix
 
-        pool.main()
+            posix.main()
+        from exporter.outputs.notifications import windows
+
+        windows.main()
     if sys.argv[1:2] == ["run"]:
         _leave_first_process()
         _write_no_core()

@@ -85,7 +85,7 @@ class App:
         self.health = Health(clock)
         # What the check of targets found only after the start.
         self._reported: list[str] = []
-        self._sender = sender_type(clock, self.health, environment(os.environ, variables(self._config)))
+        self._sender = sender_type(environment(os.environ, variables(self._config)))
         disable_created_metrics()
         self._metrics = Metrics(CollectorRegistry())
         ProcessCollector(registry=self._metrics.registry)
@@ -199,9 +199,11 @@ class App:
         self._systemd.stopping()
         deadline = self._clock.monotonic() + _STOP_SECONDS
         self._pipeline.hooks.begin_stop()
+        self._pipeline.notifier.begin_stop()
         self._reloader.stop(_RELOAD_STOP_SECONDS)
         ended = self._pipeline.stop()
         self._server.stop(_SERVER_STOP_SECONDS)
+        ended = self._pipeline.notifier.join(deadline - self._clock.monotonic()) and ended
         ended = self._pipeline.hooks.join(deadline - self._clock.monotonic()) and ended
         if ended:
             self._pipeline.record_last_success()

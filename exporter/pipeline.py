@@ -35,7 +35,6 @@ from exporter.work import Inbox, Watchdog
 # Together less than a stop may take. Hooks end in parallel.
 _POLLER_STOP_SECONDS = 3.0
 _APPROVER_STOP_SECONDS = 0.5
-_NOTIFIER_STOP_SECONDS = 1.5
 _TRACER_STOP_SECONDS = 1.5
 _NODE_STOP_SECONDS = 0.5
 _ALERTMANAGER_STOP_SECONDS = 0.5
@@ -141,12 +140,11 @@ class Pipeline:
         self._poller.start()
 
     def stop(self) -> bool:
-        """Stop all parts but ``hooks``, and return whether they ended in time."""
+        """Stop all parts but ``hooks`` and ``notifier``, and return whether they ended in time."""
         ended = (
             self._poller.stop(_POLLER_STOP_SECONDS),
             self._approver.stop(_APPROVER_STOP_SECONDS),
             self.node_loop.stop(_NODE_STOP_SECONDS),
-            self.notifier.stop(_NOTIFIER_STOP_SECONDS),
         )
         # It does not write to the state.
         self._alertmanagers.stop(_ALERTMANAGER_STOP_SECONDS)

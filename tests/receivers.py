@@ -1,5 +1,6 @@
 """Receivers on loopback: HTTP of any mood, mail, and a TLS proxy in front of services that are elsewhere."""
 
+import asyncio
 import contextlib
 import email
 import email.policy
@@ -84,12 +85,15 @@ def http_receiver(
 class Mailbox:
     port: int = 0
     reply: str = "250 OK"
+    # How long it takes to reply once it has the mail.
+    seconds: float = 0.0
     mails: list[EmailMessage] = field(default_factory=list)
 
     async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:  # noqa: N802  # its name
         mail = email.message_from_bytes(envelope.content, policy=email.policy.default)
         assert isinstance(mail, EmailMessage)
         self.mails.append(mail)
+        await asyncio.sleep(self.seconds)
         return self.reply
 
 

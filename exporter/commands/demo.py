@@ -7,10 +7,9 @@ import signal
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 import msgspec
@@ -23,7 +22,6 @@ from exporter.clock import Clock, FastClock
 from exporter.commands import invoked, terminal
 from exporter.config.addresses import Address
 from exporter.config.loading import Loaded
-from exporter.health import Health
 from exporter.model.messages import AnyMessage, Delivery, Rendered, Severity
 from exporter.model.views import Demonstration, EventView, event_view
 from exporter.model.wording import printable
@@ -169,23 +167,17 @@ def _arrival(address: Address, delivery: Delivery | None) -> Text:
 
 
 class _Sender(SenderProcess):
-    def __init__(self, messages: Messages, clock: Clock, health: Health, environ: Mapping[str, str]) -> None:
-        super().__init__(clock, health, environ)
+    def __init__(self, messages: Messages, environ: Mapping[str, str]) -> None:
+        super().__init__(environ)
         self._messages = messages
 
-    def ask(self, request: Request) -> "Future[Delivery | Checked]":
-        future = super().ask(request)
-        if isinstance(request, Send):
-            future.add_done_callback(partial(self._keep, request.address.target))
-        return future
-
-    def _keep(self, target: str, future: "Future[Delivery | Checked]") -> None:
-        found = future.result()
-        if not isinstance(found, Delivery):
-            return
-        self._messages.record(target, found)
-        if found.rendered is not None:
-            self._messages.keep(found.rendered)
+    def ask(self, request: Request, **facts: Any) -> Delivery | Checked:
+        found = super().ask(request, **facts)
+        if isinstance(request, Send) and isinstance(found, Delivery):
+            self._messages.record(request.address.target, found)
+            if found.rendered is not None:
+                self._messages.keep(found.rendered)
+        return found
 
 
 class _App(App):

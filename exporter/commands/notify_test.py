@@ -120,7 +120,7 @@ class Trial(NamedTuple):
             messages = [*messages, *(_end(one, self.clock) for one in last if not one.resolves)]
         for message in messages:
             begun = self.clock.monotonic()
-            result = self.sender.ask(self.plan.request(target, message, self.clock.now())).result()
+            result = self.sender.ask(self.plan.request(target, message, self.clock.now()))
             seconds = self.clock.monotonic() - begun
             if isinstance(result, Delivery):
                 yield Try(target, address.label, message.transition.value, result, seconds)

@@ -1,13 +1,10 @@
 """The sender process in memory: targets that keep their messages, and give the answers that a test sets."""
 
 from collections.abc import Callable
-from concurrent.futures import Future
 
 import msgspec
 from msgspec.structs import replace
 
-from exporter.clock import SystemClock
-from exporter.health import Health
 from exporter.model.messages import Delivery, Rendered
 from exporter.outputs.notifications.child import Child
 from exporter.outputs.notifications.fitting import Room
@@ -43,8 +40,7 @@ class MemorySender(SenderProcess):
     """Does in this thread what the process does; with ``is_real`` it sends to the addresses."""
 
     def __init__(self, *, is_real: bool = False) -> None:
-        clock = SystemClock()
-        super().__init__(clock, Health(clock), {})
+        super().__init__({})
         self.targets: dict[str, MemoryTarget] = {}
         self._child = Child(lambda _: None)
         self.prepared = 0
@@ -56,18 +52,21 @@ class MemorySender(SenderProcess):
         """Return a target."""
         return self.targets.setdefault(name, MemoryTarget())
 
-    def ask(self, request: Request) -> "Future[Delivery | Checked]":
-        """Answer what would go through the pipe."""
-        future: Future[Delivery | Checked] = Future()
+    def ask(
+        self, request: Request, *, failed: bool = False, note: Callable[[str], None] = lambda _: None
+    ) -> Delivery | Checked:
+        """Answer what would go through the socket."""
+        del failed, note
         if self.held is not None and isinstance(request, Send):
             held, self.held = self.held, None
-            future.set_result(held())
-            return future
-        future.set_result(self._answer(request_of(msgspec.json.encode(request))))
-        return future
+            return held()
+        return self._answer(request_of(msgspec.json.encode(request)))
 
     def prepare(self) -> None:
         self.prepared += 1
+
+    def close(self) -> None:
+        """Do nothing, as `stop`."""
 
     def stop(self) -> None:
         """Do nothing: the next program uses it again."""

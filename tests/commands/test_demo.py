@@ -171,9 +171,7 @@ def test_how_late_a_message_of_the_demo_is() -> None:
     addresses = {name: Address(name) for name in ("terminal", "chat")}
     plan = marked(Plan(addresses=addresses), 60.0)
     sender = MemorySender(is_real=True)
-    found = [
-        sender.ask(plan.request(name, message(), NOW + timedelta(minutes=4))).result() for name in addresses
-    ]
+    found = [sender.ask(plan.request(name, message(), NOW + timedelta(minutes=4))) for name in addresses]
     texts = [one.rendered for one in found if isinstance(one, Delivery) and one.rendered]
     assert [text.title for text in texts] == [
         "[WARNING] Reboot scheduled: vm_0 at 22:15 UTC (15 min)",

@@ -36,6 +36,8 @@ class Bench:
         names = ("all", "ends", "none")
         self.sender, self.clock = MemorySender(), HandClock()
         self.senders = {name: self.sender.target(name) for name in names}
+        for target in self.senders.values():
+            target.incidents = incidents
         self.plan = Plan(
             routes=(ENDS, ALL),
             addresses={name: Address(name, url="json://h.test/") for name in names},

@@ -40,6 +40,6 @@ if __name__ == "__main__":
     if "HELD_PYTHON" in os.environ:
         from exporter.outputs.notifications import protocol
 
-        protocol.command = lambda: [os.environ["HELD_PYTHON"]]
+        protocol.command = lambda *_: [os.environ["HELD_PYTHON"]]
     sys.addaudithook(_hold)
     main()

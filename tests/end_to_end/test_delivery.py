@@ -1,19 +1,21 @@
 import contextlib
 import os
 import signal
+import threading
 from collections import Counter
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from tests.end_to_end.program import children, eventually, metric
 from tests.end_to_end.vm import Vm, event, stop
-from tests.receivers import http_receiver
+from tests.receivers import Receiver, http_receiver, mail_receiver
 
 
 @pytest.mark.parametrize("mood", ["hang", "drip"])
 def test_a_hanging_receiver_holds_up_nothing(vm: Vm, mood: str) -> None:
-    """Other targets, polling and the stop go on while one receiver never answers."""
+    """Other targets, polling and the stop go on while one receiver never answers; no process is left."""
     with http_receiver(mood) as stuck, http_receiver() as well:
         receivers = {"stuck": stuck, "well": well}
         targets = [{"name": name, "url": f"json://{one.authority}/"} for name, one in receivers.items()]
@@ -26,7 +28,11 @@ def test_a_hanging_receiver_holds_up_nothing(vm: Vm, mood: str) -> None:
             # What is not counted yet when the program stops is sent again.
             sent = partial(metric, vm.url, "notifications_total", target="well", outcome="delivered")
             eventually(lambda: sent() == 3)
+            (sender,) = children(process.pid)
+            forked = children(sender)
+            assert forked
             stop(process)
+        eventually(lambda: not any(Path(f"/proc/{one}").exists() for one in (sender, *forked)))
         stuck.mood = 200
         stuck.released.set()
         with vm.running():
@@ -35,7 +41,7 @@ def test_a_hanging_receiver_holds_up_nothing(vm: Vm, mood: str) -> None:
 
 
 def test_kills_of_the_sender_process_lose_nothing(vm: Vm) -> None:
-    """Before its first message, between messages and while it sends: only what it was sending comes twice."""
+    """Before the first message, between messages and while its children send: only that may come twice."""
     names, ids = ("a", "b", "c"), [f"event-{number}" for number in range(60)]
     with http_receiver() as receiver:
         targets = [{"name": name, "webhook": f"http://{receiver.authority}/{name}"} for name in names]
@@ -49,11 +55,102 @@ def test_kills_of_the_sender_process_lose_nothing(vm: Vm) -> None:
 
             for number in kills:
                 eventually(partial(at_least, number))
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(eventually(lambda: children(process.pid))[0], signal.SIGKILL)
+                (sender,) = eventually(lambda: children(process.pid))
+                for one in (sender, *children(sender)):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(one, signal.SIGKILL)
 
             def arrived() -> Counter[tuple[str, str]]:
                 return Counter((one.path, one.json["subject"]) for one in tuple(receiver.requests))
 
             eventually(lambda: len(arrived()) == len(names) * len(ids))
     assert arrived().total() <= len(names) * (len(ids) + len(kills))
+
+
+def slow(receiver: Receiver, seconds: float, status: int = 200) -> None:
+    """Make a receiver answer after some time."""
+
+    def take(_: bytes) -> int:
+        threading.Event().wait(seconds)
+        return status
+
+    receiver.mood = take
+
+
+def test_slow_receivers_get_every_message_once(vm: Vm) -> None:
+    """None of them is given up to make room for another: neither HTTP nor mail, which may take longer."""
+    with contextlib.ExitStack() as stack:
+        receivers = [stack.enter_context(http_receiver()) for _ in range(5)]
+        mailboxes = [stack.enter_context(mail_receiver()) for _ in range(3)]
+        for receiver in receivers:
+            slow(receiver, 11)
+        for mailbox in mailboxes:
+            mailbox.seconds = 11
+        mail = "mailto://127.0.0.1:{}/?from=a@example.com&to=b@example.com"
+        urls = [f"json://{one.authority}/" for one in receivers]
+        urls += [mail.format(one.port) for one in mailboxes]
+        targets = [{"name": f"t{number}", "url": url} for number, url in enumerate(urls)]
+        vm.configure(notifications={"targets": targets})
+        with vm.running() as process:
+            vm.tell(event("a"))
+
+            def delivered() -> float:
+                names = (target["name"] for target in targets)
+                count = partial(metric, vm.url, "notifications_total", outcome="delivered")
+                return sum(count(target=name) for name in names)
+
+            eventually(lambda: delivered() == len(targets), within=180)
+            stop(process)
+        assert [len(one.requests) for one in receivers] == [1] * 5
+        assert [len(one.mails) for one in mailboxes] == [1] * 3
+
+
+def test_targets_that_fail_starve_no_other(vm: Vm) -> None:
+    """One that is well gets its messages, while eight answer slowly with errors about graver events."""
+    with contextlib.ExitStack() as stack:
+        failing = [stack.enter_context(http_receiver()) for _ in range(8)]
+        well = stack.enter_context(http_receiver())
+        for receiver in failing:
+            slow(receiver, 3, 500)
+        targets = [
+            {"name": f"t{number}", "url": f"json://{one.authority}/"} for number, one in enumerate(failing)
+        ]
+        routes = [
+            {"match": {"event_types": ["Reboot"]}, "targets": [one["name"] for one in targets]},
+            {"match": {"event_types": ["Freeze"]}, "targets": ["well"]},
+        ]
+        targets.append({"name": "well", "url": f"json://{well.authority}/"})
+        vm.configure(notifications={"targets": targets, "routes": routes})
+        with vm.running():
+            grave = [event(f"grave {number}", EventType="Reboot") for number in range(5)]
+            vm.tell(*grave)
+            failed = partial(metric, vm.url, "notifications_total", outcome="failed")
+            eventually(lambda: sum(failed(target=f"t{number}") for number in range(8)) >= 8)
+            vm.tell(*grave, *(event(f"freeze {number}", EventType="Freeze") for number in range(6)))
+            eventually(lambda: len(well.requests) == 6)
+        for receiver in failing:
+            receiver.mood = 500
+
+
+def test_a_stop_waits_for_what_is_being_sent(vm: Vm) -> None:
+    """What a receiver accepts after four seconds is not sent again after the next start."""
+    with http_receiver() as receiver:
+        got = threading.Event()
+
+        def take(_: bytes) -> int:
+            got.set()
+            threading.Event().wait(4)
+            return 200
+
+        receiver.mood = take
+        vm.configure(notifications={"targets": [{"name": "a", "webhook": f"http://{receiver.authority}/"}]})
+        with vm.running() as process:
+            vm.tell(event("a"))
+            assert got.wait(60)
+            stop(process)
+        assert len(receiver.requests) == 1
+        receiver.mood = 200
+        with vm.running():
+            vm.tell(event("a"), event("b"))
+            eventually(lambda: len(receiver.requests) == 2)
+        assert [one.json["subject"] for one in receiver.requests] == ["a", "b"]

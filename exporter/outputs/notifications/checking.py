@@ -2,22 +2,19 @@
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from exporter import files
-from exporter.clock import SystemClock
 from exporter.config import Overrides, Templates, loading
 from exporter.config.addresses import Address, variables
 from exporter.config.loading import Loaded
 from exporter.config.yamlfile import Keys, dotted
 from exporter.errors import Mistakes
-from exporter.health import Health
-from exporter.model.messages import Delivery
 from exporter.outputs.notifications.planning import Plan, plan_of
-from exporter.outputs.notifications.protocol import Checked, CheckTarget, CheckTemplate
-from exporter.outputs.notifications.sender import SenderProcess, environment
+from exporter.outputs.notifications.protocol import Checked, CheckTarget, CheckTemplate, Request
+from exporter.outputs.notifications.sender import MOST_ATTEMPTS, SenderProcess, environment
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +30,8 @@ def check(loaded: Loaded, plan: Plan, sender: SenderProcess) -> Mistakes:
     """
     mistakes = Mistakes()
     # Of targets with the same name, each is checked.
-    asked = [(one, sender.ask(CheckTarget(one))) for one in loaded.addresses if one.url or one.apprise_config]
-    results = [(address, _checked(future)) for address, future in asked]
+    asked = [one for one in loaded.addresses if one.url or one.apprise_config]
+    results = list(zip(asked, _checked(sender, map(CheckTarget, asked)), strict=True))
     for address, found in results:
         if found.problem:
             mistakes.problems += loaded.error(address, found.problem).problems
@@ -42,6 +39,8 @@ def check(loaded: Loaded, plan: Plan, sender: SenderProcess) -> Mistakes:
             what = {"what": f"target {address.target}", "reason": found.failure}
             log.warning(_UNCHECKED, extra=what)
         plan.incidents[address.target] = found.incidents
+        if not found.failure:
+            plan.mails[address.target] = found.is_mail
         if address.apprise_config is not None:
             plan.services[address.target] = found.services
     _check_templates(loaded, sender, mistakes)
@@ -80,8 +79,7 @@ def opened(
     is_strict = mistakes is None
     mistakes = Mistakes() if mistakes is None else mistakes
     loaded = loading.read(file, overrides, urls, environ, mistakes)
-    plan, clock = plan_of(loaded), SystemClock()
-    sender = SenderProcess(clock, Health(clock), environment(environ, variables(loaded.config)))
+    plan, sender = plan_of(loaded), SenderProcess(environment(environ, variables(loaded.config)))
     try:
         mistakes.problems += check(loaded, plan, sender).problems
         if is_strict:
@@ -104,9 +102,11 @@ def load(
         return loaded, plan
 
 
-def _checked(future: "Future[Delivery | Checked]") -> Checked:
-    found = future.result()
-    return found if isinstance(found, Checked) else Checked(failure=found.reason)
+def _checked(sender: SenderProcess, requests: Iterable[Request]) -> list[Checked]:
+    """Return the results of checks, several of which are made at once."""
+    with ThreadPoolExecutor(MOST_ATTEMPTS, thread_name_prefix="check targets") as pool:
+        found = list(pool.map(sender.ask, requests))
+    return [one if isinstance(one, Checked) else Checked(failure=one.reason) for one in found]
 
 
 def _check_templates(loaded: Loaded, sender: SenderProcess, mistakes: Mistakes) -> None:
@@ -117,13 +117,12 @@ def _check_templates(loaded: Loaded, sender: SenderProcess, mistakes: Mistakes) 
         if target.templates is not None:
             places["notifications", "targets", index, "templates"] = target.templates
     asked = {
-        (*place, key): sender.ask(CheckTemplate(key, templates))
+        (*place, key): CheckTemplate(key, templates)
         for place, templates in places.items()
         for key in ("title", "body")
         if getattr(templates, key).strip()
     }
-    for keys, future in asked.items():
-        found = _checked(future)
+    for keys, found in zip(asked, _checked(sender, asked.values()), strict=True):
         if found.problem:
             mistakes.problems += loaded.file.error(keys, found.problem).problems
         elif found.failure:

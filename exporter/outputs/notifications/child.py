@@ -1,24 +1,19 @@
-"""A child of the sender process: it renders and sends messages, one after the other.
-
-The kernel limits the memory and the CPU time that plugins, the user's templates and the answers of receivers
-take. It ends when the sender process closes its standard input, or kills it.
-"""
+"""What a child of the sender process does: it sends messages, and checks targets and templates."""
 
 import contextlib
 import os
-import signal
-import sys
+import socket
 import threading
-import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import BinaryIO
+from datetime import UTC, datetime
 
 import msgspec
 from msgspec.structs import replace
 
+from exporter.config.addresses import Address
 from exporter.model.messages import Delivery, Failure
-from exporter.outputs.notifications import failures, protocol, services, webhook
+from exporter.model.vm import VirtualMachine
+from exporter.outputs.notifications import failures, services, webhook
 from exporter.outputs.notifications.protocol import (
     Announcement,
     Checked,
@@ -29,16 +24,8 @@ from exporter.outputs.notifications.protocol import (
     Sent,
 )
 from exporter.outputs.notifications.rendering import Renderer
+from exporter.outputs.notifications.samples import samples
 from exporter.outputs.notifications.services import AppriseTarget
-
-# For one request. The kernel counts whole seconds, so that it may be one more.
-CPU_SECONDS = 2
-# Beyond what the child inherits. A message takes 5 MiB.
-_MOST_DATA = 16 * 2**20
-# Stacks of threads count as data.
-_STACK_BYTES = 256 * 1024
-# After the limit of the sender process, in case that it was killed.
-_LONGEST_SECONDS = 120
 
 
 class Child:
@@ -80,46 +67,47 @@ class Child:
             self.renderer.render(request, service.room, with_facts=service.shows_facts) for service in found
         ]
         _, remarks = made[0] if found else self.renderer.render(request)
+        # If the exporter waits no more, this fails: it will try again.
         self._announce(Sending())
         sent = [one for one, _ in made]
         delivery = target.send(found, sent, request.services, lambda name: self._announce(Sent(name)))
         return replace(delivery, remarks=remarks)
 
 
-def serve(requests: BinaryIO, results: BinaryIO) -> None:
-    """Answer requests until there are no more."""
-    lock = threading.Lock()
+class Responder:
+    """Does requests, and writes what comes of them as it goes, on any thread."""
 
-    def write(content: object) -> None:
-        with lock:
-            results.write(protocol.line(0, content))
-            results.flush()
+    def __init__(self, write: Callable[[bytes], object]) -> None:
+        self._write = write
+        self._lock = threading.Lock()
+        self._child = Child(self._say)
 
-    child = Child(write)
-    _limit_data()
-    while (frame := protocol.read(requests)) is not None:
-        _limit_time()
-        write(child.result(protocol.request_of(frame[1])))
+    def do(self, request: Request) -> bool:
+        """Do a request; return whether another one may follow.
 
+        What a failed attempt has left in memory must not be missing for the next one.
 
-def _limit_data() -> None:
-    """Limit the memory of this process; on Windows, and if the system forbids it, there is no limit."""
-    threading.stack_size(_STACK_BYTES)
-    if sys.platform != "win32":
-        import resource
+        Raises:
+            OSError: nobody waits for the result any more.
+        """
+        result = self._child.result(request)
+        self._say(result)
+        return isinstance(result, Delivery) and result.delivered
 
-        with contextlib.suppress(OSError, ValueError):
-            pages = int(Path("/proc/self/statm").read_text().split()[5])
-            most = pages * resource.getpagesize() + _MOST_DATA
-            resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    def _say(self, content: object) -> None:
+        with self._lock:
+            self._write(msgspec.json.encode(content) + b"\n")
 
 
-def _limit_time() -> None:
-    """Limit the time of the next request: the kernel ends this process after it."""
-    if sys.platform != "win32":
-        import resource
-
-        seconds = int(time.process_time()) + 1 + CPU_SECONDS
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]))
-        signal.alarm(_LONGEST_SECONDS)
+def warm_up() -> None:
+    """Send a message to nowhere, so that what the first one loads is shared by all children."""
+    proxies = {name: os.environ.pop(name, None) for name in ("no_proxy", "NO_PROXY")}
+    with socket.socket() as nobody, contextlib.suppress(OSError):
+        os.environ["no_proxy"] = "*"
+        # It does not listen, so that connections are refused.
+        nobody.bind(("127.0.0.1", 0))
+        address = Address("", url=f"json://127.0.0.1:{nobody.getsockname()[1]}/")
+        now = datetime.now(UTC)
+        Child(lambda _: None).result(Send(address, samples(VirtualMachine(), now)[0], now))
+    del os.environ["no_proxy"]
+    os.environ.update({name: text for name, text in proxies.items() if text is not None})

@@ -38,9 +38,6 @@ _REFUSED = frozenset({400, 413, 414, 415, 422, 431})
 # 5yz in response to a mail's content, not to its sender or recipient:
 # https://www.rfc-editor.org/rfc/rfc5321#section-4.2
 _MAIL_REFUSED = 500
-# Apprise's timeouts are 4 s, and 15 s for mail, when a slow receiver may already have the message.
-CONNECT_SECONDS = 5.0
-READ_SECONDS = 60.0
 _NO_ANSWER = "it did not answer in time"
 # The types of exceptions with their meaning, the most specific first.
 _MEANINGS: tuple[tuple[tuple[type[BaseException], ...], str, Failure], ...] = (

@@ -25,7 +25,7 @@ from exporter.model.messages import (
 from exporter.model.tracing import traceparent
 from exporter.model.views import Snapshot, event_view
 from exporter.model.vm import VirtualMachine
-from exporter.outputs.notifications.protocol import Send
+from exporter.outputs.notifications.protocol import Send, may_be_mail
 
 _STORAGE = "apprise"
 _NOTHING_SEEN = Snapshot()
@@ -52,6 +52,8 @@ class Plan(msgspec.Struct, frozen=True):
     watch_targets: Sequence[str] = ()
     # Whether any service of a target has incidents; filled by `check`.
     incidents: dict[str, bool] = msgspec.field(default_factory=dict)
+    # Whether any service of a target is a mail server; filled by `check`.
+    mails: dict[str, bool] = msgspec.field(default_factory=dict)
     # The number of services with a target's tag; filled by `check`.
     services: dict[str, int] = msgspec.field(default_factory=dict)
 
@@ -76,6 +78,7 @@ class Plan(msgspec.Struct, frozen=True):
             timezone=self.timezone,
             storage=self.storage,
             marker=self.marker,
+            is_mail=self.mails.get(target, may_be_mail(self.addresses[target])),
         )
 
     def compose(

@@ -1,11 +1,7 @@
-"""The messages between the exporter, its sender process and the children of that: lines of JSON.
-
-Each line is a number and the content; answers have the number of their request.
-"""
+"""What the exporter asks of a child of the sender process, and what that answers: lines of JSON."""
 
 import sys
 from collections.abc import Callable
-from typing import IO, Any
 
 import msgspec
 
@@ -16,16 +12,26 @@ from exporter.timefmt import UtcTime
 
 # The first argument with which this program runs as the sender process.
 COMMAND = "sender-process"
-LONGEST_LINE = 64 * 2**20
+# How long a receiver may take to accept a connection, and to answer. A mail server may take its time after it
+# has the mail, and a repeated mail is a second one.
+CONNECT_SECONDS = 5.0
+READ_SECONDS = 30.0
+MAIL_SECONDS = 60.0
+# Of the processor, for a request.
+CPU_SECONDS = 2
+# For all of a request besides the receiver's answer.
+_WORK_SECONDS = 10.0
+# What a child says when it exceeds that; it is no part of JSON.
+OUT_OF_TIME = b"\x1b"
 
 
 class Send(msgspec.Struct, frozen=True, omit_defaults=True, tag="send"):
     """Render a message at ``now`` and send it.
 
     ``stands_for`` are transition and time of earlier messages that are left out. ``failed`` is whether
-    sending has failed before, ``hangs`` whether the last attempt was not answered. ``services`` are those
-    behind the target that have the message already. ``marker`` begins the title. ``timezone`` is that of
-    times in the message. ``storage`` is Apprise's directory.
+    sending has failed before. ``services`` are those behind the target that have the message already.
+    ``marker`` begins the title. ``timezone`` is that of times in the message. ``storage`` is Apprise's
+    directory. ``is_mail`` is whether a service is a mail server.
     """
 
     address: Address
@@ -38,9 +44,9 @@ class Send(msgspec.Struct, frozen=True, omit_defaults=True, tag="send"):
     marker: str = ""
     stands_for: tuple[tuple[str, UtcTime], ...] = ()
     failed: bool = False
-    hangs: bool = False
     traceparent: str = ""
     services: tuple[str, ...] = ()
+    is_mail: bool = False
 
 
 class CheckTarget(msgspec.Struct, frozen=True, tag="target"):
@@ -56,18 +62,14 @@ class CheckTemplate(msgspec.Struct, frozen=True, tag="template"):
     templates: Templates
 
 
-class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """The process accepts requests."""
-
-
 class Rendering(msgspec.Struct, frozen=True, tag="rendering"):
-    """The user's template, ``title`` or ``body``, is being used; only a child announces it."""
+    """The user's template, ``title`` or ``body``, is being used."""
 
     key: str
 
 
 class Sending(msgspec.Struct, frozen=True, tag="sending"):
-    """From here on the message of this request may arrive."""
+    """From here on the message may arrive."""
 
 
 class Sent(msgspec.Struct, frozen=True, tag="sent"):
@@ -80,14 +82,16 @@ class Checked(msgspec.Struct, frozen=True, omit_defaults=True, tag="checked"):
     """The result of a check: ``problem`` is what is wrong, with the remedy.
 
     ``gap`` is why a template fails if Azure leaves something out. ``services`` is the number of services
-    behind an address, and ``incidents`` whether any of them knows incidents. ``not_taken`` is the number of
-    those in its Apprise file that Apprise does not accept, and ``included`` are the files that this file
-    includes. ``doubts`` are about parameters of its URL. ``failure`` is why there is no result.
+    behind an address, ``incidents`` whether any of them knows incidents, and ``is_mail`` whether any is a
+    mail server. ``not_taken`` is the number of those in its Apprise file that Apprise does not accept, and
+    ``included`` are the files that this file includes. ``doubts`` are about parameters of its URL.
+    ``failure`` is why there is no result.
     """
 
     problem: str = ""
     gap: str = ""
     incidents: bool = True
+    is_mail: bool = False
     services: int = 0
     not_taken: int = 0
     included: tuple[str, ...] = ()
@@ -97,26 +101,29 @@ class Checked(msgspec.Struct, frozen=True, omit_defaults=True, tag="checked"):
 
 Request = Send | CheckTarget | CheckTemplate
 Announcement = Rendering | Sending | Sent
-Result = Ready | Announcement | Checked | Delivery
-request_of: Callable[[bytes | msgspec.Raw], Request] = msgspec.json.Decoder(Request).decode
-result_of: Callable[[bytes | msgspec.Raw], Result] = msgspec.json.Decoder(Result).decode
-parts_of: Callable[[bytes], tuple[int, msgspec.Raw]] = msgspec.json.Decoder(tuple[int, msgspec.Raw]).decode
+Result = Announcement | Checked | Delivery
+request_of: Callable[[bytes], Request] = msgspec.json.Decoder(Request).decode
+result_of: Callable[[bytes], Result] = msgspec.json.Decoder(Result).decode
 
 
-def command() -> list[str]:
+def may_be_mail(address: Address) -> bool:
+    """Return whether a service behind an address may be a mail server, before it is checked."""
+    return address.apprise_config is not None or "mailto" in address.url.lower()
+
+
+def patience(request: Request) -> float:
+    """Return how many seconds a receiver has for its answer to a request."""
+    return MAIL_SECONDS if isinstance(request, Send) and request.is_mail else READ_SECONDS
+
+
+def limit(request: Request) -> int:
+    """Return how many seconds a child has for a request, all in all."""
+    return round(patience(request) + CONNECT_SECONDS + _WORK_SECONDS)
+
+
+def command(*arguments: str) -> list[str]:
     """Return how to start this program as the sender process, also if it is one executable."""
     if getattr(sys, "frozen", False):
-        return [sys.executable, COMMAND]
+        return [sys.executable, COMMAND, *arguments]
     # Without -P a module in the current directory would be run.
-    return [sys.executable, "-P", "-m", "exporter", COMMAND]
-
-
-def line(number: int, content: Any) -> bytes:
-    """Return the line for a request or an answer."""
-    return msgspec.json.encode((number, content)) + b"\n"
-
-
-def read(file: IO[bytes]) -> tuple[int, msgspec.Raw] | None:
-    """Return the number and the content of the next line; None at the end, or if it is not complete."""
-    found = file.readline(LONGEST_LINE)
-    return parts_of(found) if found.endswith(b"\n") else None
+    return [sys.executable, "-P", "-m", "exporter", COMMAND, *arguments]

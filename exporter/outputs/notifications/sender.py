@@ -1,36 +1,39 @@
-"""The exporter's side of the sender process, which it starts on demand, and replaces if it ends or hangs."""
+"""Attempts, from the exporter's side: at most four at once, each by a child of the sender process."""
 
-import contextlib
-import logging
 import os
 import re
-import subprocess
 import sys
 import threading
-from collections.abc import Collection, Mapping
-from concurrent.futures import Future
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
 
-from exporter.clock import Clock
-from exporter.health import DegradedReason, Health
 from exporter.model.messages import Delivery, Failure
-from exporter.outputs.notifications import protocol
-from exporter.outputs.notifications.protocol import Checked, Ready, Request, Send, Sending, Sent
-from exporter.work import Backoff, Loop
+from exporter.outputs.notifications import protocol, windows
+from exporter.outputs.notifications.protocol import (
+    Checked,
+    CheckTarget,
+    CheckTemplate,
+    Rendering,
+    Request,
+    Send,
+    Sending,
+    Sent,
+)
 
-log = logging.getLogger(__name__)
-
-_IDLE_SECONDS = 600.0
-_TICK_SECONDS = 10.0
-# While it works on requests it answers more often: its children end after 86 s.
-_SILENT_SECONDS = 300.0
-# After so many starts that failed, checks have no result.
-_MOST_STARTS = 3
-_STOP_SECONDS = 1.0
+# Each child takes some 10 MiB, and at most 16 MiB more than the sender process.
+MOST_ATTEMPTS = 4
+# Mail servers may be slow for a minute, and must leave room for others.
+_MOST_MAILS = 2
+# A request whose child ends before anything is sent is tried so often.
+_MOST_TRIES = 3
 _STOPPING = "the exporter is stopping"
-_ENDED = "the sender process ended"
+_ENDED = "the process for it ended"
+_ENDLESS = f"takes more than {protocol.CPU_SECONDS} s of CPU time"
 # The variables that Python, TLS, requests and Apprise read. The others may be secrets, and requests looks
 # through all of them twice for each message: a pod has seven for each service of its namespace.
 _PASSED = re.compile(
@@ -42,201 +45,176 @@ _PASSED = re.compile(
 )
 
 
-class _Asked(msgspec.Struct):
-    """A request and its result."""
+class _Waiting(msgspec.Struct, eq=False):
+    """A request that waits for its place; those of targets that ``failed`` last stand behind the others."""
+
+    failed: bool
+    is_mail: bool
+
+
+class _Places:
+    """Lets so many attempts in at once, in the order in which they asked; nobody is put out."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: list[_Waiting] = []
+        self._inside: list[_Waiting] = []
+        self.is_closed = False
+
+    @contextmanager
+    def one(self, *, failed: bool, is_mail: bool) -> Iterator[bool]:
+        """Wait for a place; yield whether there is one, which is False once this is closed."""
+        me = _Waiting(failed, is_mail)
+        with self._changed:
+            self._waiting.append(me)
+            self._changed.wait_for(lambda: self.is_closed or self._next() is me)
+            self._waiting.remove(me)
+            self._inside.append(me)
+            self._changed.notify_all()
+        try:
+            yield not self.is_closed
+        finally:
+            with self._changed:
+                self._inside.remove(me)
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """Let nobody in any more."""
+        with self._changed:
+            self.is_closed = True
+            self._changed.notify_all()
+
+    def _next(self) -> _Waiting | None:
+        if len(self._inside) >= MOST_ATTEMPTS:
+            return None
+        has_room = sum(one.is_mail for one in self._inside) < _MOST_MAILS
+        allowed = (one for one in self._waiting if has_room or not one.is_mail)
+        return min(allowed, key=lambda one: one.failed, default=None)
+
+
+class Children(Protocol):
+    """How requests are done on a platform; see there."""
+
+    def exchange(self, lane: str, request: bytes, hear: Callable[[bytes], bool], seconds: float) -> None: ...
+    def prepare(self) -> None: ...
+    def dismiss(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+class _Heard(msgspec.Struct):
+    """What a child has said about a request, which is tried again if it said neither result nor `Sending`."""
 
     request: Request
-    future: "Future[Delivery | Checked]"
-    # Whether its message may have been sent.
-    is_sending: bool = False
-    # Those behind the target that have the message.
+    # Called for each of several services that has the message.
+    note: Callable[[str], None]
+    result: Delivery | Checked | None = None
+    sending_since: float | None = None
+    rendering: str = ""
+    is_out_of_time: bool = False
     services: tuple[str, ...] = ()
+
+    def hear(self, line: bytes) -> bool:
+        """Take a line; return whether it is a result after which the child goes on."""
+        self.is_out_of_time = self.is_out_of_time or protocol.OUT_OF_TIME in line
+        try:
+            found = protocol.result_of(line)
+        except msgspec.MsgspecError:
+            # The child was ended within it.
+            return False
+        if isinstance(found, Rendering):
+            self.rendering = found.key
+        elif isinstance(found, Sending):
+            self.sending_since = time.monotonic()
+        elif isinstance(found, Sent):
+            self.services += (found.service,)
+            self.note(found.service)
+        else:
+            self.result = found
+        return isinstance(found, Delivery) and found.delivered
+
+    def outcome(self) -> Delivery | Checked | None:
+        """Return the result; None if the request can be repeated."""
+        if self.result is None and self.sending_since is not None:
+            waited, most = time.monotonic() - self.sending_since, protocol.patience(self.request)
+            why = f"it did not answer within {most:g} s" if waited >= most else "its process was ended"
+            self.result = Delivery(
+                False, f"its answer {_ENDLESS}" if self.is_out_of_time else why, Failure.UNANSWERED
+            )
+        elif self.result is None and self.is_out_of_time and isinstance(self.request, CheckTemplate):
+            self.result = Checked(_ENDLESS)
+        if isinstance(self.result, Delivery) and isinstance(self.request, Send):
+            services = dict.fromkeys((*self.request.services, *self.services, *self.result.services))
+            return replace(self.result, services=tuple(services))
+        return self.result
 
 
 class SenderProcess:
-    """Sends requests to the process, and returns its results; thread-safe."""
+    """Has requests done by children of the sender process; thread-safe."""
 
-    def __init__(self, clock: Clock, health: Health, environ: Mapping[str, str]) -> None:
-        self._clock = clock
-        self._health = health
-        self._environ = environ
-        self._lock = threading.Lock()
-        # Requests are written in the order of their numbers, outside of the other lock.
-        self._writing = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        # Whether it has said that it takes requests.
-        self._is_ready = False
-        # Of the newest request.
-        self._number = 0
-        # The requests without a result, by number, and which of them are still to be written.
-        self._asked: dict[int, _Asked] = {}
-        self._unwritten: list[int] = []
-        # Not before when the process is started, and when it was heard of.
-        self._start_at = self._heard = clock.monotonic()
-        self._backoff = Backoff(clock)
-        self._loop = Loop("sender process", self._step)
+    def __init__(self, environ: Mapping[str, str], *, forks: bool = sys.platform != "win32") -> None:
+        paths = os.pathsep.join(filter(None, sys.path))
+        self._children = _children({**environ, "PYTHONPATH": paths, "MALLOC_ARENA_MAX": "2"}, forks=forks)
+        self._places = _Places()
 
-    def ask(self, request: Request) -> "Future[Delivery | Checked]":
-        """Return the result of a request, which has one in any case; does not wait for it."""
-        future: Future[Delivery | Checked] = Future()
-        with self._lock:
-            if self._loop.stopping:
-                future.set_result(_unknown(request, _STOPPING))
-                return future
-            if not self._asked:
-                self._heard = self._clock.monotonic()
-            self._number += 1
-            had = request.services if isinstance(request, Send) else ()
-            self._asked[self._number] = _Asked(request, future, services=had)
-            self._unwritten.append(self._number)
-        self._loop.start()
-        self._write()
-        return future
+    def ask(
+        self, request: Request, *, failed: bool = False, note: Callable[[str], None] = lambda _: None
+    ) -> Delivery | Checked:
+        """Wait for a place and for the result of a request, which has one in any case.
+
+        ``failed`` is whether the last attempt of its target failed. ``note`` is called for each of several
+        services that has the message, before the others have it.
+        """
+        is_mail = isinstance(request, Send) and request.is_mail
+        with self._places.one(failed=failed, is_mail=is_mail) as is_open:
+            return self._done(request, note) if is_open else _unknown(request, _STOPPING)
 
     def prepare(self) -> None:
         """Start the process, so that the next message need not wait for it."""
-        with self._lock:
-            self._heard = self._clock.monotonic()
-        self._loop.start()
-        self._loop.wake()
+        if not self._places.is_closed:
+            self._children.prepare()
+
+    def close(self) -> None:
+        """Begin no further attempt."""
+        self._places.close()
 
     def stop(self) -> None:
-        """End the process; requests that have no result yet get none from it."""
-        self._loop.stop()
-        # Afterwards no process is started.
-        self._loop.join(_STOP_SECONDS)
-        with self._lock:
-            process, self._process = self._process, None
-            left, self._asked = self._asked, {}
-        if process is not None:
-            process.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_STOP_SECONDS)
-        for asked in left.values():
-            asked.future.set_result(_unknown(asked.request, _STOPPING))
+        """End the process, and attempts in progress."""
+        self.close()
+        self._children.stop()
 
-    def _write(self) -> None:
-        """Write the requests that wait, if the process is ready."""
-        with self._writing:
-            while True:
-                with self._lock:
-                    process = self._process
-                    if process is None or not self._is_ready or not self._unwritten:
-                        break
-                    number = self._unwritten.pop(0)
-                    asked = self._asked.get(number)
-                # If it has ended, its end is noticed by the thread that reads its results.
-                with contextlib.suppress(OSError, ValueError):
-                    if process.stdin is not None and asked is not None:
-                        process.stdin.write(protocol.line(number, asked.request))
-                        process.stdin.flush()
-        self._loop.wake()
+    def _done(self, request: Request, note: Callable[[str], None]) -> Delivery | Checked:
+        lane = request.address.target if isinstance(request, Send) else ""
+        if isinstance(request, CheckTarget):
+            # The exporter has read its configuration, and Apprise's file, again.
+            self._children.dismiss()
+        remarks: dict[str, str] = {}
+        for _ in range(_MOST_TRIES):
+            heard = _Heard(request, note)
+            try:
+                seconds = protocol.limit(request)
+                self._children.exchange(lane, msgspec.json.encode(request) + b"\n", heard.hear, seconds)
+            except OSError as error:
+                reason = error.strerror or type(error).__name__
+                return _unknown(request, f"the sender process cannot be started: {reason}")
+            found = heard.outcome()
+            if isinstance(found, Delivery):
+                return replace(found, remarks=remarks | found.remarks) if remarks else found
+            if found is not None:
+                return found
+            if self._places.is_closed:
+                return _unknown(request, _STOPPING)
+            if heard.rendering and isinstance(request, Send):
+                remarks[heard.rendering] = _ENDLESS if heard.is_out_of_time else "ended its process"
+                request = replace(request, templates=replace(request.templates, **{heard.rendering: ""}))
+        return _unknown(request, _ENDED)
 
-    def _step(self) -> float | None:
-        now = self._clock.monotonic()
-        with self._lock:
-            process, is_needed = self._process, bool(self._asked)
-            silent = now - self._heard
-            is_idle = not is_needed and silent >= _IDLE_SECONDS
-            if is_idle:
-                self._process, self._is_ready = None, False
-        if process is None:
-            return None if is_idle else self._start(now)
-        if is_idle:
-            if process.stdin is not None:
-                process.stdin.close()
-            return None
-        if is_needed and silent >= _SILENT_SECONDS:
-            log.warning("the sender process hangs and is replaced")
-            process.kill()
-        return _TICK_SECONDS if is_needed else _IDLE_SECONDS - silent
 
-    def _start(self, now: float) -> float:
-        if now < self._start_at:
-            return self._start_at - now
-        paths = os.pathsep.join(filter(None, sys.path))
-        try:
-            process = subprocess.Popen(  # noqa: S603  # this program itself
-                protocol.command(),
-                env={**self._environ, "PYTHONPATH": paths, "MALLOC_ARENA_MAX": "2"},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        except OSError as error:
-            return self._not_started(error.strerror or type(error).__name__)
-        with self._lock:
-            self._process, self._heard = process, now
-        threading.Thread(target=self._read, args=[process], name="sender results", daemon=True).start()
-        return _TICK_SECONDS
+def _children(environ: Mapping[str, str], *, forks: bool) -> Children:
+    if sys.platform != "win32" and forks:
+        from exporter.outputs.notifications import posix
 
-    def _not_started(self, reason: str) -> float:
-        pause = self._backoff.failed()
-        self._start_at = self._clock.monotonic() + pause
-        problem = f"the sender process cannot be started: {reason}"
-        self._health.report(DegradedReason.NOTIFICATIONS_FAILING, problem, "sender process")
-        if self._backoff.failures >= _MOST_STARTS:
-            # A check is not worth waiting for; messages are.
-            with self._lock:
-                checks = {n: one for n, one in self._asked.items() if not isinstance(one.request, Send)}
-                self._asked = {n: one for n, one in self._asked.items() if n not in checks}
-            for asked in checks.values():
-                asked.future.set_result(_unknown(asked.request, problem))
-        return pause
-
-    def _read(self, process: "subprocess.Popen[bytes]") -> None:
-        """Take results until the process ends."""
-        with contextlib.suppress(OSError), process:
-            with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
-                while process.stdout is not None and (frame := protocol.read(process.stdout)) is not None:
-                    self._take(frame[0], protocol.result_of(frame[1]))
-            process.kill()
-        self._ended(process)
-
-    def _take(self, number: int, result: protocol.Result) -> None:
-        with self._lock:
-            self._heard = self._clock.monotonic()
-            asked = self._asked.get(number)
-            if isinstance(result, Ready):
-                self._is_ready = True
-            elif isinstance(result, Sending) and asked is not None:
-                asked.is_sending = True
-            elif isinstance(result, Sent) and asked is not None:
-                asked.services += (result.service,)
-            elif isinstance(result, Delivery | Checked):
-                self._asked.pop(number, None)
-                if isinstance(result, Delivery) and asked is not None:
-                    # A child that was ended did not say it again.
-                    services = tuple(dict.fromkeys((*result.services, *asked.services)))
-                    result = replace(result, services=services)
-        if isinstance(result, Ready):
-            self._backoff.succeeded()
-            self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, "sender process")
-            self._write()
-        elif isinstance(result, Delivery | Checked) and asked is not None:
-            asked.future.set_result(result)
-
-    def _ended(self, process: "subprocess.Popen[bytes]") -> None:
-        """Repeat the requests of a process that has ended, unless their messages were being sent."""
-        with self._lock:
-            if self._process is not process:
-                return
-            was_ready, self._process, self._is_ready = self._is_ready, None, False
-            sending = {number: asked for number, asked in self._asked.items() if asked.is_sending}
-            self._asked = {number: asked for number, asked in self._asked.items() if number not in sending}
-            self._unwritten = list(self._asked)
-            requests = len(self._asked) + len(sending)
-        if was_ready:
-            log.warning(
-                "the sender process ended", extra={"status": process.returncode, "requests": requests}
-            )
-        else:
-            self._not_started(f"it ended with status {process.returncode}")
-        # Afterwards, so that the log has the cause before its consequences.
-        for asked in sending.values():
-            asked.future.set_result(Delivery(False, _ENDED, Failure.UNANSWERED, services=asked.services))
-        self._loop.wake()
+        return posix.Children(environ)
+    return windows.Children(environ)
 
 
 def _unknown(request: Request, reason: str) -> Delivery | Checked:

@@ -17,9 +17,8 @@ from exporter.errors import near
 from exporter.model.messages import Delivery, Failure, Rendered, Severity, TextFormat
 from exporter.outputs.notifications import apprisefile, failures
 from exporter.outputs.notifications.apprisefile import AppriseFile
-from exporter.outputs.notifications.failures import CONNECT_SECONDS, READ_SECONDS
 from exporter.outputs.notifications.fitting import Room
-from exporter.outputs.notifications.protocol import Checked
+from exporter.outputs.notifications.protocol import CONNECT_SECONDS, MAIL_SECONDS, READ_SECONDS, Checked
 
 # The only service that uses the connect timeout for the response, too.
 _MAIL = "E-Mail"
@@ -74,8 +73,9 @@ class Service:
         # After a reload another service may be in its place.
         self.identity = hashlib.sha256(plugin.url().encode()).hexdigest()
         self._secrets = (url, plugin.url())
-        connect = READ_SECONDS if self.name == _MAIL else CONNECT_SECONDS
-        for key, seconds in (("socket_connect_timeout", connect), ("socket_read_timeout", READ_SECONDS)):
+        self.is_mail = self.name == _MAIL
+        timeouts = (MAIL_SECONDS, MAIL_SECONDS) if self.is_mail else (CONNECT_SECONDS, READ_SECONDS)
+        for key, seconds in zip(("socket_connect_timeout", "socket_read_timeout"), timeouts, strict=True):
             if getattr(plugin, key) == getattr(type(plugin), key):
                 setattr(plugin, key, seconds)
         plugin.request_rate_per_sec = 0
@@ -98,6 +98,8 @@ class Service:
             given.get("priority") or (not url and not _is_default(plugin, "priority", plugin.priority))
         ):
             self._priorities = None
+        # The stored requests of a plugin are on disk, and read at its creation.
+        self.is_reusable = not self._has_memory or plugin.asset.storage_path is None
         self._prepare_incidents(given)
         self._sending = Apprise(asset=plugin.asset)
         self._sending.add(plugin)
@@ -241,10 +243,16 @@ class AppriseTarget:
     def __init__(self, address: Address, storage: str) -> None:
         self._address = address
         self._storage = storage
+        self._kept: Sequence[Service] = ()
 
     def open(self) -> Sequence[Service]:
         """Return the services; none if Apprise does not accept the address."""
-        return [Service(one, self._address.url) for one in _plugins(self._address, self._storage)]
+        if not self._kept:
+            found = [Service(one, self._address.url) for one in _plugins(self._address, self._storage)]
+            if not all(service.is_reusable for service in found):
+                return found
+            self._kept = found
+        return self._kept
 
     def send(
         self,
@@ -253,7 +261,10 @@ class AppriseTarget:
         had: Sequence[str],
         sent: Callable[[str], None] = lambda _: None,
     ) -> Delivery:
-        """Send to each service that is not in ``had``, in parallel; ``sent`` is called for each success."""
+        """Send to each service that is not in ``had``, in parallel.
+
+        If there are several, ``sent`` is called for each success.
+        """
         names = {f"{number} {service.identity}": service for number, service in enumerate(found)}
         missing = {name: service for name, service in names.items() if name not in had}
         if not found:
@@ -262,7 +273,7 @@ class AppriseTarget:
 
         def attempt(name: str) -> Delivery:
             result = failures.attempt(partial(missing[name].send, messages[name]))
-            if result.delivered:
+            if result.delivered and len(missing) > 1:
                 sent(name)
             return result
 
@@ -343,6 +354,7 @@ def check(address: Address) -> Checked:
     found = [Service(plugin, address.url) for plugin in plugins]
     return Checked(
         incidents=any(service.has_incidents for service in found),
+        is_mail=any(service.is_mail for service in found),
         services=len(found),
         not_taken=file.not_taken,
         included=file.included,

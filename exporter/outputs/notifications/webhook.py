@@ -10,7 +10,7 @@ from urllib3.exceptions import HTTPError
 from exporter.config.addresses import Address
 from exporter.model.messages import AnyMessage, Delivery, WatchMessage
 from exporter.outputs.notifications import failures
-from exporter.outputs.notifications.failures import CONNECT_SECONDS, READ_SECONDS
+from exporter.outputs.notifications.protocol import CONNECT_SECONDS, READ_SECONDS
 
 _MOST_ANSWER = 2000
 _CONTENT_TYPE = "application/cloudevents+json; charset=utf-8"

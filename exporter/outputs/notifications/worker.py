@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -27,6 +28,8 @@ log = logging.getLogger(__name__)
 # `wake` makes the worker check the outbox; this finds messages that appear when the disk works again.
 _IDLE_SECONDS = 60.0
 _ERROR_SECONDS = 20.0
+# What remains at a stop to record the services that have a message whose attempt was ended.
+_RECORD_SECONDS = 1.0
 # Failures after which nobody knows whether the message arrived, or it never will: their number is limited.
 _GIVEN_UP = {
     Outcome.EXPIRED: "it did not arrive in time, and was given up",
@@ -56,8 +59,6 @@ class Worker:
         # Messages queued before the start are late: the target, or the exporter, was down.
         is_late = bool(self._outbox.counts().get(target))
         self._schedule = Schedule(self._clock, recovering=is_late)
-        # Whether nobody waits for the attempt in progress any more.
-        self._is_left = False
         # The user's templates whose failure has been logged.
         self._remarked: set[str] = set()
         self._started = self._clock.monotonic()
@@ -81,8 +82,7 @@ class Worker:
 
     def join(self, timeout: float) -> bool:
         """Wait until the attempt in progress is recorded; return whether that was in time."""
-        self._is_left = not self._loop.join(timeout)
-        return not self._is_left
+        return self._loop.join(timeout)
 
     def step(self) -> float | None:
         """Make an attempt if one is due; return the seconds until the next step."""
@@ -130,10 +130,16 @@ class Worker:
             services=tuple(set.intersection(*(set(one.record.services) for one in queued))),
         )
         begun = self._clock.monotonic()
-        found = self._sender.ask(request).result()
-        if not self._is_left:
-            delivery = found if isinstance(found, Delivery) else Delivery(False)
-            self._settle(queued, plan, delivery, self._clock.monotonic() - begun)
+        found = self._sender.ask(
+            request, failed=self.view.delivers is False, note=partial(self._note, queued, plan)
+        )
+        delivery = found if isinstance(found, Delivery) else Delivery(False)
+        self._settle(queued, plan, delivery, self._clock.monotonic() - begun)
+
+    def _note(self, queued: Sequence[QueuedMessage], plan: Plan, service: str) -> None:
+        """Record that one of several services has a message, which is not sent to it again."""
+        if plan.address(self.target) == self._plan.address(self.target):
+            self._outbox.record_attempt(queued, 0, [service])
 
     def _is_unneeded(self, one: QueuedMessage) -> bool:
         """Return whether a message only closes an incident, and the target has none open."""
@@ -318,13 +324,21 @@ class Notifier:
         for worker in self._workers.values():
             worker.wake()
 
-    def stop(self, timeout: float) -> bool:
-        """Stop all workers; return whether they ended within ``timeout`` seconds."""
-        deadline = time.monotonic() + timeout
-        with self._lock:
-            workers = tuple(self._workers.values())
-        for worker in workers:
+    def begin_stop(self) -> None:
+        """Begin no further attempt."""
+        for worker in self._workers.values():
             worker.stop()
-        ended = [worker.join(deadline - time.monotonic()) for worker in workers]
+        self._services.sender.close()
+
+    def join(self, timeout: float) -> bool:
+        """Wait for attempts in progress, and end those that take longer than ``timeout`` allows.
+
+        Return whether all results are recorded.
+        """
+        deadline = time.monotonic() + timeout
+        workers = tuple(self._workers.values())
+        for worker in workers:
+            worker.join(deadline - _RECORD_SECONDS - time.monotonic())
         self._services.sender.stop()
+        ended = [worker.join(deadline - time.monotonic()) for worker in workers]
         return all(ended)

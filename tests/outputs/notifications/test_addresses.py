@@ -7,11 +7,9 @@ from urllib.parse import quote
 import pytest
 from apprise import Apprise
 
-from exporter.clock import SystemClock
 from exporter.config import Overrides
 from exporter.config.addresses import Address, NotifyUrls, shown
 from exporter.errors import ConfigurationError
-from exporter.health import Health
 from exporter.outputs.notifications import checking
 from exporter.outputs.notifications.planning import Plan
 from exporter.outputs.notifications.protocol import Checked, CheckTarget
@@ -334,7 +332,7 @@ def test_what_cannot_be_checked_is_no_mistake(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log says what, and why."""
-    process = SenderProcess(SystemClock(), Health(SystemClock()), {})
+    process = SenderProcess({})
     process.stop()
     monkeypatch.setattr(checking, "SenderProcess", lambda *_: process)
     target = "{name: a, url: 'json://h/', templates: {body: B}}"
@@ -392,9 +390,9 @@ def test_nothing_in_the_current_directory_is_run(tmp_path: Path, monkeypatch: py
     """The check is done by the modules of this program, wherever it is started; its process ends after it."""
     (tmp_path / "msgspec.py").write_text("import pathlib\npathlib.Path('has-run').touch()\n")
     monkeypatch.chdir(tmp_path)
-    process = SenderProcess(SystemClock(), Health(SystemClock()), dict(os.environ))
+    process = SenderProcess(dict(os.environ))
     monkeypatch.setattr(checking, "SenderProcess", lambda *_: process)
     plan(tmp_path, "", ("json://h/",))
     assert not (tmp_path / "has-run").exists()
-    stopped = process.ask(CheckTarget(Address("a"))).result(60)
+    stopped = process.ask(CheckTarget(Address("a")))
     assert stopped == Checked(failure="the exporter is stopping")

@@ -1,4 +1,4 @@
-"""Tests of the sender process: kills, messages that end it, hostile receivers and templates."""
+"""Tests of the sender process: attempts at once, ends of processes, hostile receivers and templates."""
 
 import contextlib
 import gzip
@@ -6,37 +6,25 @@ import os
 import resource
 import signal
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
+import msgspec
 import pytest
-from msgspec.structs import replace
 
 from exporter.config import Templates
 from exporter.config.addresses import Address
-from exporter.health import Health
 from exporter.model.messages import Delivery, Failure
 from exporter.outputs.notifications import protocol
-from exporter.outputs.notifications.protocol import (
-    Checked,
-    CheckTarget,
-    CheckTemplate,
-    Ready,
-    Request,
-    Result,
-    Send,
-)
+from exporter.outputs.notifications.protocol import Checked, CheckTarget, CheckTemplate, Send
 from exporter.outputs.notifications.sender import SenderProcess, environment
-from tests.bench.loops import HandLoops
 from tests.builders import REBOOT_ID, message
-from tests.clocks import NOW, HandClock
+from tests.clocks import NOW
 from tests.end_to_end.program import children as started_by
 from tests.end_to_end.program import eventually, resident
 from tests.http_server import Connection, endless, serving
@@ -45,54 +33,24 @@ from tests.receivers import Receiver, http_receiver
 
 SECONDS = 120
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n"
+ENDLESS = "takes more than 2 s of CPU time"
+DELIVERED = Delivery(delivered=True)
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
-
-
-@pytest.fixture
-def health(clock: HandClock) -> Health:
-    return Health(clock)
-
-
-@pytest.fixture
-def process(clock: HandClock, health: Health) -> Iterator[SenderProcess]:
+def process() -> Iterator[SenderProcess]:
     """Lend a process that is not started yet."""
-    found = SenderProcess(clock, health, dict(os.environ))
+    found = SenderProcess(dict(os.environ))
     yield found
     found.stop()
 
 
-@pytest.fixture
-def loops(clock: HandClock, monkeypatch: pytest.MonkeyPatch) -> HandLoops:
-    """Return what moves the process on, in this thread; to be asked for before the process."""
-    return HandLoops(clock, monkeypatch)
-
-
-def post(process: SenderProcess, url: str, number: int = 1, **fields: Any) -> "Future[Delivery | Checked]":
-    """Send a message to a URL."""
-    told = replace(message(), sequence=number)
-    return process.ask(Send(Address("oncall", url=url), told, NOW, **fields))
-
-
-def result(future: "Future[Delivery | Checked]") -> Delivery:
-    """Wait for a delivery."""
-    found = future.result(SECONDS)
+def send(process: SenderProcess, url: str | Address, target: str = "oncall", **fields: Any) -> Delivery:
+    """Send a message to a URL, and wait for the result."""
+    address = Address(target, url=url) if isinstance(url, str) else url
+    found = process.ask(Send(address, message(), NOW, **fields))
     assert isinstance(found, Delivery)
     return found
-
-
-def answers(process: SenderProcess) -> bool:
-    """Wait for an answer of the process, before which it has reported all that came earlier."""
-    return result(process.ask(Send(Address("terminal"), message(), NOW))).delivered
-
-
-def is_done(future: "Future[Delivery | Checked]", loops: HandLoops) -> bool:
-    """Advance the clock by a second, and return whether a request has its result."""
-    loops.advance(1)
-    return future.done()
 
 
 def pids() -> list[int]:
@@ -107,69 +65,105 @@ def pid() -> int:
     return found
 
 
-def kill(clock: HandClock) -> None:
-    """Kill the process, and wait for the next one, for which some time may have to pass."""
-    first = pid()
-    os.kill(first, signal.SIGKILL)
-
-    def is_another() -> bool:
-        clock.pass_seconds(1)
-        return pids() not in ([], [first])
-
-    eventually(is_another)
+def children() -> list[int]:
+    """Return the ids of the children of the process."""
+    return started_by(pid())
 
 
-def test_a_kill_before_the_start_loses_nothing(
-    process: SenderProcess, clock: HandClock, receiver: Receiver
-) -> None:
+class HeldChildren:
+    """Children that begin, and end when the test says so."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.ended: dict[str, threading.Event] = {}
+
+    def exchange(self, lane: str, request: bytes, hear: Callable[[bytes], bool], seconds: float) -> None:
+        del request, seconds
+        end = self.ended[lane] = threading.Event()
+        self.begun.append(lane)
+        end.wait(SECONDS)
+        hear(msgspec.json.encode(DELIVERED))
+
+    def prepare(self) -> None: ...
+    def dismiss(self) -> None: ...
+    def stop(self) -> None:
+        for end in self.ended.values():
+            end.set()
+
+
+def test_four_attempts_at_once(process: SenderProcess) -> None:
+    """Of those that wait, targets whose last attempt failed come last, and mail has two places at most."""
+    held = HeldChildren()
+    process._children = held
+    with ThreadPoolExecutor(9) as pool:
+
+        def ask(target: str, *, failed: bool = False, is_mail: bool = False, waiting: int = 0) -> None:
+            request = Send(Address(target), message(), NOW, is_mail=is_mail)
+            pool.submit(process.ask, request, failed=failed)
+            if waiting:
+                eventually(lambda: len(process._places._waiting) == waiting)
+            else:
+                eventually(lambda: target in held.begun)
+
+        ask("mail 1", is_mail=True)
+        ask("mail 2", is_mail=True)
+        ask("mail 3", is_mail=True, waiting=1)
+        ask("a")
+        ask("b")
+        ask("failed", failed=True, waiting=2)
+        ask("c", waiting=3)
+        for ends, begins in (("a", "c"), ("b", "failed"), ("mail 2", "mail 3")):
+            held.ended[ends].set()
+            eventually(partial(held.begun.__contains__, begins))
+        assert held.begun == ["mail 1", "mail 2", "a", "b", "c", "failed", "mail 3"]
+        ask("late", waiting=1)
+        process.close()
+        eventually(lambda: not process._places._waiting)
+        held.stop()
+    assert "late" not in held.begun
+    assert send(process, "json://h/") == Delivery(False, "the exporter is stopping")
+
+
+def test_a_kill_before_the_start_loses_nothing(process: SenderProcess, receiver: Receiver) -> None:
     """Messages wait for a process that is ready."""
-    futures = [post(process, f"json://{receiver.authority}/", number) for number in range(5)]
-    for _ in range(2):
-        kill(clock)
-    assert all(result(future).delivered for future in futures)
-    assert len(receiver.requests) == 5
-
-
-def test_a_process_that_hangs_is_replaced(
-    loops: HandLoops, process: SenderProcess, receiver: Receiver, caplog: pytest.LogCaptureFixture
-) -> None:
-    """One that answers nothing for 300 s; what was not begun is repeated."""
     process.prepare()
-    loops.settle()
-    assert answers(process)
-    first = pid()
-    os.kill(first, signal.SIGSTOP)
-    future = post(process, f"json://{receiver.authority}/")
-    loops.advance(299)
-    assert (pid(), caplog.messages) == (first, [])
-    loops.advance(1)
-    eventually(partial(is_done, future, loops))
-    assert result(future).delivered
-    assert caplog.messages[0] == "the sender process hangs and is replaced"
-    ended = vars(caplog.records[-1])
-    assert ended["message"] == "the sender process ended"
-    assert (ended["status"], ended["requests"]) == (-signal.SIGKILL, 1)
+    os.kill(pid(), signal.SIGKILL)
+    assert send(process, f"json://{receiver.authority}/").delivered
     assert len(receiver.requests) == 1
 
 
-def children() -> list[int]:
-    """Return the ids of the children of the process, oldest first."""
-    return sorted(started_by(pid()))
+def test_a_process_that_hangs_is_replaced(
+    process: SenderProcess,
+    receiver: Receiver,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that starts nothing; what was not begun is repeated."""
+    posix = pytest.importorskip("exporter.outputs.notifications.posix")
+    assert send(process, f"json://{receiver.authority}/").delivered
+    os.kill(pid(), signal.SIGSTOP)
+    monkeypatch.setattr(posix, "_USED_SECONDS", 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(posix, "_SILENT_SECONDS", 1.0)
+        with ThreadPoolExecutor(1) as pool:
+            later = pool.submit(send, process, f"json://{receiver.authority}/")
+            eventually(lambda: caplog.messages)
+            patch.setattr(posix, "_SILENT_SECONDS", 60.0)
+            assert later.result().delivered
+    assert caplog.messages[0] == "the sender process hangs and is replaced"
+    assert len(receiver.requests) == 2
 
 
-def test_what_is_not_sent_is_repeated_by_another_child(process: SenderProcess, receiver: Receiver) -> None:
-    """A child that ends before it has sent anything loses nothing; others do not notice."""
-    process.prepare()
-    url = f"json://{receiver.authority}/"
-    assert result(post(process, url)).delivered
-    (first,) = children()
-    os.kill(first, signal.SIGSTOP)
-    bad = post(process, url, 2)
-    good = process.ask(Send(Address("other", url=url), message(), NOW))
-    assert result(good).delivered
-    os.kill(first, signal.SIGKILL)
-    assert result(bad).delivered
-    assert len(receiver.requests) == 3
+def test_messages_in_a_row_have_one_child(process: SenderProcess, receiver: Receiver) -> None:
+    """It goes on with the next message of its target, and ends after a failure."""
+    url, used = f"json://{receiver.authority}/", set()
+    for _ in range(20):
+        assert send(process, url).delivered
+        used.update(children())
+    assert len(used) < 20
+    receiver.mood = 500
+    assert not send(process, url).delivered
+    eventually(lambda: not children())
 
 
 def silent(requests: list[bytes]) -> contextlib.AbstractContextManager[Receiver]:
@@ -190,35 +184,43 @@ def apprise_file(folder: Path, *receivers: Receiver) -> Address:
     return Address("oncall", apprise_config=(str(file), "all"))
 
 
-@pytest.mark.parametrize(
-    ("ends", "reason"),
-    [(children, "its answer ended its process (-9)"), (lambda: [pid()], "the sender process ended")],
-)
 def test_what_was_being_sent_is_not_repeated(
-    process: SenderProcess,
-    receiver: Receiver,
-    tmp_path: Path,
-    ends: Callable[[], list[int]],
-    reason: str,
+    process: SenderProcess, receiver: Receiver, tmp_path: Path
 ) -> None:
-    """A process that ends meanwhile leaves it unanswered; what some of several services have is known.
-
-    Later messages go out by another process.
-    """
+    """A child that ends meanwhile leaves it unanswered; each service that has it is told of at once."""
     got: list[bytes] = []
-    with silent(got) as hanging:
-        address = apprise_file(tmp_path, receiver, hanging)
-        future = process.ask(Send(address, message(), NOW, services=("another",)))
-        eventually(lambda: got and receiver.requests)
-        assert answers(process)
-        found, *_ = ends()
-        os.kill(found, signal.SIGKILL)
-        delivery = result(future)
-    assert (delivery.delivered, delivery.failure) == (False, Failure.UNANSWERED)
-    assert delivery.reason == reason
-    assert (delivery.services[0], len(delivery.services)) == ("another", 2)
-    assert result(post(process, f"json://{receiver.authority}/")).delivered
+    noted: list[str] = []
+    with silent(got) as hanging, ThreadPoolExecutor(1) as pool:
+        request = Send(apprise_file(tmp_path, receiver, hanging), message(), NOW, services=("another",))
+        asked = pool.submit(process.ask, request, note=noted.append)
+        eventually(lambda: got and noted)
+        (child,) = children()
+        os.kill(child, signal.SIGKILL)
+        delivery = asked.result()
+    assert delivery == Delivery(
+        False, "its process was ended", Failure.UNANSWERED, services=("another", *noted)
+    )
+    assert send(process, f"json://{receiver.authority}/").delivered
     assert len(receiver.requests) == 2
+
+
+def test_a_child_outlives_the_process(process: SenderProcess) -> None:
+    """What it was sending arrives once, and its result too."""
+    got: list[bytes] = []
+    with silent(got) as receiver, ThreadPoolExecutor(1) as pool:
+
+        def take(body: bytes) -> int:
+            got.append(body)
+            return 200 if receiver.released.wait(SECONDS) else 500
+
+        receiver.mood = take
+        slow = pool.submit(send, process, f"json://{receiver.authority}/")
+        eventually(lambda: got)
+        os.kill(pid(), signal.SIGKILL)
+        eventually(lambda: not pids())
+        receiver.released.set()
+        assert slow.result().delivered
+    assert len(got) == 1
 
 
 def test_a_file_that_was_edited(process: SenderProcess, receiver: Receiver, tmp_path: Path) -> None:
@@ -226,148 +228,32 @@ def test_a_file_that_was_edited(process: SenderProcess, receiver: Receiver, tmp_
     with http_receiver() as other:
         for expected in (receiver, other):
             address = apprise_file(tmp_path, expected)
-            assert process.ask(CheckTarget(address)).result(SECONDS) == Checked(incidents=False, services=1)
-            assert result(process.ask(Send(address, message(), NOW))).delivered
+            assert process.ask(CheckTarget(address)) == Checked(incidents=False, services=1)
+            assert send(process, address).delivered
         assert (len(receiver.requests), len(other.requests)) == (1, 1)
 
 
-def test_a_target_that_hangs_leaves_room_for_others(process: SenderProcess, receiver: Receiver) -> None:
-    """It gets two of four children, and fewer while others have some."""
-    got: dict[str, list[bytes]] = {"first": [], "second": []}
-    with contextlib.ExitStack() as stack:
-        for name, requests in got.items():
-            url = f"json://{stack.enter_context(silent(requests)).authority}/"
-            for number in range(6):
-                told = replace(message(), sequence=number)
-                process.ask(Send(Address(name, url=url), told, NOW))
-        eventually(lambda: [len(one) for one in got.values()] == [2, 1])
-        failed = post(process, f"json://{receiver.authority}/", failed=True)
-        assert result(post(process, f"json://{receiver.authority}/", 2)).delivered
-        assert result(failed).delivered
-        assert [len(one) for one in got.values()] == [2, 1]
-        process.stop()
-
-
-def test_targets_that_hang_make_room_for_one_that_waits(receiver: Receiver) -> None:
-    """While all children wait for answers, one of them gives up early, and no more than are needed."""
-    with contextlib.ExitStack() as stack:
-        urls = [f"json://{stack.enter_context(silent([])).authority}/" for _ in range(4)]
-        urls.append(f"json://{receiver.authority}/")
-        sends = [Send(Address(f"target {n}", url=url), message(), NOW) for n, url in enumerate(urls)]
-        found = served("pool._CROWDED_SECONDS = 0.5", *sends, results=8)
-    ended = [one for one in found if isinstance(one, Delivery)]
-    assert ended[0] == Delivery(False, "it did not answer within 0.5 s", Failure.UNANSWERED)
-    assert [one.delivered for one in ended[1:]] == [True]
-    assert len(receiver.requests) == 1
-
-
-def test_only_targets_that_hung_before_wait_for_each_other(
-    process: SenderProcess, receiver: Receiver
-) -> None:
-    """They share two children; one that refused a connection, or could not serve, is tried at once."""
-    got: list[bytes] = []
-    with silent(got) as hanging:
-        for name in ("first", "second", "third"):
-            address = Address(name, url=f"json://{hanging.authority}/")
-            process.ask(Send(address, message(), NOW, failed=True, hangs=True))
-        eventually(lambda: len(got) == 2)
-        assert result(post(process, f"json://{receiver.authority}/", failed=True)).delivered
-        assert len(got) == 2
-        process.stop()
-
-
 def test_a_template_that_does_not_end_gives_way(process: SenderProcess, receiver: Receiver) -> None:
-    """The message goes out in the built-in words, and later ones at once; other messages are not delayed."""
+    """The message goes out in the built-in words; it is tried anew with the next one."""
     # `9 ** (9 ** 9)` is one call of C, in which only the system can end a process.
     endless = Templates(title="{{ event.id }}", body="{{ 9 ** (9 ** 9) }}")
-    bad = post(process, f"json://{receiver.authority}/bad", templates=endless)
-    address = Address("other", url=f"json://{receiver.authority}/good")
-    assert result(process.ask(Send(address, message(), NOW))).delivered
-    found = result(bad)
-    assert found.delivered
-    assert found.remarks == {"body": "takes more than 2 s of CPU time"}
-    assert [one.path for one in receiver.requests] == ["/good", "/bad"]
-    assert "The VM reboots." in receiver.requests[1].json["message"]
-    assert receiver.requests[1].json["title"] == REBOOT_ID
-    assert result(post(process, f"json://{receiver.authority}/bad", 2, templates=endless)).delivered
+    found = send(process, f"json://{receiver.authority}/", templates=endless)
+    assert (found.delivered, found.remarks) == (True, {"body": ENDLESS})
+    assert "The VM reboots." in receiver.requests[0].json["message"]
+    assert receiver.requests[0].json["title"] == REBOOT_ID
+    found = send(process, f"json://{receiver.authority}/", templates=Templates(title="{{ 'x' * 9 }}"))
+    assert (found.delivered, found.remarks) == (True, {})
 
 
 def test_an_endless_template_is_a_mistake(process: SenderProcess) -> None:
-    """Also in a call of C; a child that ends for another reason is none."""
+    """Also in a call of C; so is an immense one."""
     endless = process.ask(CheckTemplate("body", Templates(body="{{ 9 ** (9 ** 9) }}")))
-    assert endless.result(SECONDS) == Checked("takes more than 2 s of CPU time")
+    assert endless == Checked(ENDLESS)
     immense = (
         "{% set ns = namespace(s='xxxx') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}"
     )
-    found = process.ask(CheckTemplate("body", Templates(body=immense))).result(SECONDS)
+    found = process.ask(CheckTemplate("body", Templates(body=immense)))
     assert found == Checked("takes too much memory; tried with transition advised")
-    (stopped,) = children()
-    os.kill(stopped, signal.SIGSTOP)
-    good = process.ask(CheckTemplate("body", Templates(body="x")))
-    os.kill(stopped, signal.SIGKILL)
-    assert good.result(SECONDS) == Checked()
-
-
-def test_what_always_ends_its_child() -> None:
-    """After three children a check has no result; a message is tried again later."""
-    ended = "the process for it ended"
-    check, told = CheckTarget(Address("a", url="json://h/")), Send(Address("a"), message(), NOW)
-    found = served("pool.child.serve = lambda *_: None", check, told)
-    assert found == [Ready(), Checked(failure=ended), Delivery(False, ended)]
-
-
-def served(code: str, *requests: Request, results: int = 0) -> list[Result]:
-    """Return what the sender process answers, in the order of requests; ``code`` changes ``pool``."""
-    main = f"from exporter.outputs.notifications import pool; {code}; pool.main()"
-    command = [sys.executable, "-c", main, protocol.COMMAND]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin
-        assert process.stdout
-        for number, request in enumerate(requests, 1):
-            process.stdin.write(protocol.line(number, request))
-        process.stdin.flush()
-        count = 1 + (results or len(requests))
-        lines = [protocol.parts_of(process.stdout.readline()) for _ in range(count)]
-        process.stdin.close()
-    return [protocol.result_of(data) for _, data in sorted(lines, key=lambda one: one[0])]
-
-
-def test_without_fork_a_child_is_a_program(receiver: Receiver) -> None:
-    """As on Windows: it renders and sends."""
-    url = f"json://{receiver.authority}/"
-    sends = [Send(Address("a", url=url), replace(message(), sequence=n), NOW) for n in (1, 2)]
-    found = served("pool.Pool.__init__.__kwdefaults__['forks'] = False", *sends, results=6)
-    assert [one.delivered for one in found if isinstance(one, Delivery)] == [True, True]
-    assert len(receiver.requests) == 2
-
-
-@pytest.mark.parametrize(
-    ("command", "reason"),
-    [(["/none"], "No such file or directory"), ([sys.executable, "-c", "exit(3)"], "it ended with status 3")],
-)
-def test_a_process_that_cannot_be_started(
-    loops: HandLoops,
-    process: SenderProcess,
-    health: Health,
-    *,
-    monkeypatch: pytest.MonkeyPatch,
-    command: list[str],
-    reason: str,
-) -> None:
-    """After three attempts a check has no result; the exporter is degraded, and messages wait for it."""
-    check = process.ask(CheckTarget(Address("a", url="json://h/")))
-    told = process.ask(Send(Address("terminal"), message(), NOW))
-    problem = f"the sender process cannot be started: {reason}"
-    attempts, needed = Mock(return_value=command), list[int]()
-    check.add_done_callback(lambda _: needed.append(attempts.call_count))
-    with monkeypatch.context() as patch:
-        patch.setattr(protocol, "command", attempts)
-        eventually(partial(is_done, check, loops))
-    assert (check.result(), needed) == (Checked(failure=problem), [3])
-    assert [one.message for one in health.problems()] == [problem]
-    eventually(partial(is_done, told, loops))
-    assert result(told).delivered
-    assert health.problems() == ()
 
 
 def bomb(connection: Connection, _: HttpRequest) -> None:
@@ -428,26 +314,35 @@ def test_an_immense_answer_ends_only_its_attempt(
     process: SenderProcess, receiver: Receiver, server: Callable[[], contextlib.AbstractContextManager[str]]
 ) -> None:
     """The message may have arrived; others are sent meanwhile, and the process itself does not grow."""
-    good = Address("good", url=f"json://{receiver.authority}/")
-    assert result(process.ask(Send(good, message(), NOW))).delivered
+    good = f"json://{receiver.authority}/"
+    assert send(process, good).delivered
     first = pid()
     before = resident(first)
-    with server() as url:
-        bad = post(process, url)
-        assert result(process.ask(Send(good, message(), NOW))).delivered
-        found = result(bad)
+    with server() as url, ThreadPoolExecutor(1) as pool:
+        bad = pool.submit(send, process, url)
+        assert send(process, good, target="good").delivered
+        found = bad.result()
     assert (found.delivered, found.failure) == (False, Failure.UNANSWERED)
     assert found.reason in ("its answer is too large", "its answer takes more than 2 s of CPU time")
     assert pid() == first
     assert resident(first, "VmHWM") - before < 2
 
 
-def test_a_receiver_that_drips_ends_with_its_time(receiver: Receiver) -> None:
-    """Its child is killed."""
+def changed(code: str) -> Callable[..., list[str]]:
+    """Return how to start a sender process with other constants."""
+    main = f"from exporter.outputs.notifications import posix, protocol; {code}; posix.main()"
+    return lambda *arguments: [sys.executable, "-c", main, protocol.COMMAND, *arguments]
+
+
+def test_a_receiver_that_drips_ends_with_its_time(
+    process: SenderProcess, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel ends its child."""
     receiver.mood = "drip"
-    told = Send(Address("oncall", url=f"json://{receiver.authority}/"), message(), NOW)
-    found = served("pool._SEND_SECONDS = 0.3", told, results=2)[-1]
-    assert found == Delivery(False, "it did not answer within 0.3 s", Failure.UNANSWERED)
+    monkeypatch.setattr(protocol, "command", changed("protocol._WORK_SECONDS = -33.0"))
+    monkeypatch.setattr(protocol, "READ_SECONDS", 1.0)
+    found = send(process, f"json://{receiver.authority}/")
+    assert found == Delivery(False, "it did not answer within 1 s", Failure.UNANSWERED)
 
 
 def limits_of(proc: Path, name: str = "") -> list[list[str]]:
@@ -457,62 +352,92 @@ def limits_of(proc: Path, name: str = "") -> list[list[str]]:
 
 
 def test_the_process_has_no_secret_in_its_environment(process: SenderProcess) -> None:
-    """Nor on its command line; URLs go through the pipe. It has limits, and ends with the exporter alone."""
+    """Nor on its command line; URLs go through a socket. It has limits, and ends with the exporter alone."""
     passed = {"HTTPS_PROXY": "p", "no_proxy": "n", "SSL_CERT_FILE": "f", "LC_ALL": "C", "SystemRoot": "s"}
     others = {"MY_TOKEN": "canary", "OTEL_X": "canary", "NOTIFY_SOCKET": "s", "A_SERVICE_HOST": "h"}
     assert environment({**passed, **others, "HTTP_PROXY": "canary"}, {"HTTP_PROXY"}) == passed
-    assert answers(process)
+    terminal = Address("terminal")
+    assert send(process, terminal).delivered
     proc = Path(f"/proc/{pid()}")
     if proc.exists():
         sockets = [link for link in (proc / "fd").iterdir() if "socket" in str(link.readlink())]
-        assert sockets == []
+        assert len(sockets) == 1
         assert os.getsid(pid()) != os.getsid(0)
         own = int(Path("/proc/self/oom_score_adj").read_text())
         assert int((proc / "oom_score_adj").read_text()) == min(own + 500, 1000)
         assert ["0", "0", "bytes"] in limits_of(proc)
-        (started,) = children()
-        forked = Path(f"/proc/{started}")
-        assert int((forked / "oom_score_adj").read_text()) == min(own + 700, 1000)
-        (most,) = (int(line[0]) for line in limits_of(forked, "Max data size"))
-        data = int((proc / "statm").read_text().split()[5]) * resource.getpagesize()
-        assert most <= data + 20 * 2**20
-        assert [
-            link.readlink() for link in (forked / "fd").iterdir() if "socket" in str(link.readlink())
-        ] == []
+        got: list[bytes] = []
+        with silent(got) as hanging, ThreadPoolExecutor(1) as pool:
+            pool.submit(send, process, f"json://{hanging.authority}/", target="hanging")
+            eventually(lambda: got)
+            forked = Path(f"/proc/{max(children())}")
+            assert int((forked / "oom_score_adj").read_text()) == min(own + 700, 1000)
+            (most,) = (int(line[0]) for line in limits_of(forked, "Max data size"))
+            data = int((proc / "statm").read_text().split()[5]) * resource.getpagesize()
+            assert most <= data + 20 * 2**20
+            # That of the exporter and that of the receiver.
+            links = [str(link.readlink()) for link in (forked / "fd").iterdir()]
+            assert sum("socket" in one for one in links) == 2
+            hanging.released.set()
     first = pid()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         os.kill(first, number)
-    assert answers(process)
+    assert send(process, terminal).delivered
     assert pid() == first
 
 
-def test_what_plugins_print_is_no_answer() -> None:
-    """It would be taken for one, as answers go through standard output."""
-    code = "pool.Pool.run = lambda *_: print('not an answer', flush=True); pool.main()"
-    command = [sys.executable, "-c", f"from exporter.outputs.notifications import pool; {code}"]
-    assert subprocess.check_output(command) == b""
-
-
 def test_a_stop_leaves_no_process(process: SenderProcess) -> None:
-    """It is waited for; a request that comes later has a result at once."""
-    assert answers(process)
+    """Neither the process nor a child that is sending."""
+    got: list[bytes] = []
+    with silent(got) as hanging, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(send, process, f"json://{hanging.authority}/")
+        eventually(lambda: got)
+        (child,) = children()
+        process.stop()
+        assert asked.result().failure is Failure.UNANSWERED
+        assert pids() == []
+        eventually(lambda: not Path(f"/proc/{child}").exists())
+
+
+def test_an_idle_process_ends(
+    process: SenderProcess, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It does ten minutes after the last message; the next one starts another."""
+    with monkeypatch.context() as patch:
+        patch.setattr(protocol, "command", changed("posix._IDLE_SECONDS = 0.5"))
+        assert send(process, Address("terminal")).delivered
+        eventually(lambda: pids() == [])
+    assert send(process, Address("terminal")).delivered
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        (["/none"], "the sender process cannot be started: No such file or directory"),
+        ([sys.executable, "-c", "exit(3)"], "the process for it ended"),
+    ],
+)
+def test_a_process_that_cannot_be_started(
+    process: SenderProcess, monkeypatch: pytest.MonkeyPatch, command: list[str], reason: str
+) -> None:
+    """A message is tried again later, and a check has no result."""
+    with monkeypatch.context() as patch:
+        patch.setattr(protocol, "command", lambda *_: command)
+        assert process.ask(CheckTarget(Address("a", url="json://h/"))) == Checked(failure=reason)
+        assert send(process, Address("terminal")) == Delivery(False, reason)
+    assert send(process, Address("terminal")).delivered
+
+
+def test_without_fork_a_child_is_a_program(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows: it renders and sends, and is ended when its time is over."""
+    process = SenderProcess(dict(os.environ), forks=False)
+    process.prepare()
+    assert send(process, f"json://{receiver.authority}/").delivered
+    receiver.mood = "hang"
+    monkeypatch.setattr(protocol, "limit", lambda _: 20)
+    monkeypatch.setattr(protocol, "READ_SECONDS", 1.0)
+    hangs = send(process, f"json://{receiver.authority}/")
+    assert (hangs.delivered, hangs.failure) == (False, Failure.UNANSWERED)
     process.stop()
     assert pids() == []
-    assert result(post(process, "json://h/")) == Delivery(False, "the exporter is stopping")
-
-
-def test_an_idle_process_ends(loops: HandLoops, process: SenderProcess) -> None:
-    """It does ten minutes after the last message; the next one starts another."""
-    process.prepare()
-    loops.settle()
-    assert answers(process)
-    loops.advance(300)
-    assert answers(process)
-    loops.advance(599)
-    first = pid()
-    loops.advance(1)
-    eventually(lambda: pids() == [])
-    again = process.ask(Send(Address("terminal"), message(), NOW))
-    loops.settle()
-    assert result(again).delivered
-    assert pid() != first

@@ -356,7 +356,7 @@ def test_mail(text_format: TextFormat) -> None:
 @pytest.mark.parametrize(
     ("url", "connect", "read", "overflow"),
     [
-        ("ntfy://host.test/topic", 5, 60, "truncate"),
+        ("ntfy://host.test/topic", 5, 30, "truncate"),
         ("json://host.test/?cto=1&rto=2&overflow=split&retry=3", 1, 2, "split"),
         ("mailto://host.test/?from=a@a.test&to=b@b.test", 60, 60, "truncate"),
     ],

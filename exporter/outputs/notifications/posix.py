@@ -1,0 +1,328 @@
+"""The sender process where processes can be forked.
+
+It has Apprise and Jinja2 loaded, and forks a child for each socket that it is sent; the exporter is at the
+other end of that socket. It knows nothing of requests. The kernel ends a child that takes too long or too
+much, and each child ends with its socket.
+"""
+
+import contextlib
+import gc
+import logging
+import os
+import resource
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+from exporter.outputs.notifications import protocol
+
+assert sys.platform != "win32"  # noqa: S101  # for mypy
+
+log = logging.getLogger(__name__)
+
+# Each takes some 10 MiB, and at most 16 MiB more than the sender process.
+_MOST_CHILDREN = 4
+# Where nothing comes for so long, the process or the child is stopped, or was never started.
+_SILENT_SECONDS = 60.0
+# A child waits so long for its target's next message. The exporter uses it for less, as it may end meanwhile.
+_GOES_ON_SECONDS = 2.0
+_USED_SECONDS = 1.5
+_IDLE_SECONDS = 600.0
+_STOP_SECONDS = 0.5
+_PIECE_BYTES = 2**16
+# Beyond what a child inherits. A message takes 5 MiB.
+_MOST_DATA = 16 * 2**20
+# Stacks of threads count as data.
+_STACK_BYTES = 256 * 1024
+# Under memory pressure the kernel is to end children first, and this process rather than the exporter.
+_OOM_SCORE, _CHILD_OOM_SCORE = 500, 200
+
+
+class _Server(NamedTuple):
+    """The sender process, and the socket through which it gets those of its children."""
+
+    process: "subprocess.Popen[bytes]"
+    channel: socket.socket
+
+
+class _Stream(NamedTuple):
+    """Our end of a child's socket, the process group of the child, and since when it is idle."""
+
+    socket: socket.socket
+    group: int
+    idle_since: float = 0.0
+
+
+class Children:
+    """The exporter's side: it has requests done by children of the sender process; thread-safe."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._lock = threading.Lock()
+        self._server: _Server | None = None
+        self._is_stopped = False
+        # By lane: children that go on with the next request of the same one.
+        self._idle: dict[str, _Stream] = {}
+        self._busy: list[_Stream] = []
+
+    def exchange(self, lane: str, request: bytes, hear: Callable[[bytes], bool], seconds: float) -> None:
+        """Have a child do a request, the one that did the last one of this lane if it is still there.
+
+        ``hear`` takes each line that it says, and returns whether the child goes on after it. ``seconds`` is
+        how long the kernel lets it work.
+
+        Raises:
+            OSError: the process cannot be started.
+        """
+        stream = self._going_on(lane)
+        if stream is None or not self._converse(lane, stream, request, hear, seconds):
+            self._converse(lane, self._started(), request, hear, seconds)
+
+    def prepare(self) -> None:
+        """Start the process, so that the next message need not wait for it."""
+        with self._lock, contextlib.suppress(OSError):
+            self._running()
+
+    def dismiss(self) -> None:
+        """End the children that wait for a request."""
+        with self._lock:
+            idle, self._idle = self._idle, {}
+        for stream in idle.values():
+            stream.socket.close()
+
+    def stop(self) -> None:
+        """End the process and all children."""
+        with self._lock:
+            self._is_stopped = True
+            server, self._server = self._server, None
+            groups = {stream.group for stream in (*self._busy, *self._idle.values())}
+        if server is not None:
+            groups.add(server.process.pid)
+        for group in groups:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, signal.SIGKILL)
+        self.dismiss()
+        if server is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                server.process.wait(_STOP_SECONDS)
+
+    def _going_on(self, lane: str) -> _Stream | None:
+        with self._lock:
+            stream = self._idle.pop(lane, None)
+            if stream is not None and time.monotonic() - stream.idle_since < _USED_SECONDS:
+                self._busy.append(stream)
+                return stream
+        if stream is not None:
+            stream.socket.close()
+        return None
+
+    def _started(self) -> _Stream:
+        ours, theirs = socket.socketpair()
+        with theirs, self._lock, contextlib.ExitStack() as failed:
+            failed.callback(ours.close)
+            server = self._running()
+            try:
+                socket.send_fds(server.channel, [b"+"], [theirs.fileno()])
+            except OSError:
+                # It has ended just now.
+                self._server = None
+                server = self._running()
+                socket.send_fds(server.channel, [b"+"], [theirs.fileno()])
+            failed.pop_all()
+            stream = _Stream(ours, server.process.pid)
+            self._busy.append(stream)
+            # One that waits for the messages of another target makes room.
+            surplus = max(len(self._busy) + len(self._idle) - _MOST_CHILDREN, 0)
+            for lane in list(self._idle)[:surplus]:
+                self._idle.pop(lane).socket.close()
+        return stream
+
+    def _converse(
+        self,
+        lane: str,
+        stream: _Stream,
+        request: bytes,
+        hear: Callable[[bytes], bool],
+        seconds: float,
+    ) -> bool:
+        """Send a request to a child, and hear what it says; return whether it said anything."""
+        said, goes_on, has_spoken = b"", False, False
+        try:
+            stream.socket.settimeout(_SILENT_SECONDS)
+            stream.socket.sendall(request)
+            while not goes_on and (piece := stream.socket.recv(_PIECE_BYTES)):
+                has_spoken = True
+                stream.socket.settimeout(seconds + _SILENT_SECONDS)
+                said, goes_on = _hear(said + piece, hear)
+        except TimeoutError:
+            # From now on the child cannot announce that it sends, and what it has announced is here.
+            with contextlib.suppress(OSError):
+                stream.socket.shutdown(socket.SHUT_RDWR)
+                while piece := stream.socket.recv(_PIECE_BYTES):
+                    has_spoken, (said, goes_on) = True, _hear(said + piece, hear)
+            if not has_spoken:
+                self._replace(stream.group)
+        except ConnectionError:
+            # It has ended without having read everything.
+            pass
+        with self._lock:
+            self._busy.remove(stream)
+            if goes_on:
+                self._idle[lane] = stream._replace(idle_since=time.monotonic())
+        if not goes_on:
+            hear(said)
+            stream.socket.close()
+        return has_spoken
+
+    def _replace(self, process: int) -> None:
+        """End a process that has not even started a child."""
+        with self._lock:
+            if self._server is not None and self._server.process.pid == process:
+                log.warning("the sender process hangs and is replaced")
+                self._server.process.kill()
+
+    def _running(self) -> _Server:
+        if self._is_stopped:
+            raise ConnectionAbortedError("the exporter is stopping")
+        if self._server is None:
+            ours, theirs = socket.socketpair()
+            with theirs, contextlib.ExitStack() as failed:
+                failed.callback(ours.close)
+                process = subprocess.Popen(  # noqa: S603  # this program itself
+                    protocol.command(str(theirs.fileno())),
+                    env=self._environ,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                )
+                failed.pop_all()
+            self._server = _Server(process, ours)
+            name = "sender process"
+            threading.Thread(target=self._bury, args=[self._server], name=name, daemon=True).start()
+        return self._server
+
+    def _bury(self, server: _Server) -> None:
+        """Wait for the end of the process, of which its children need to know nothing."""
+        status = server.process.wait()
+        with self._lock:
+            server.channel.close()
+            was_stopped = self._server is not server
+            if not was_stopped:
+                self._server = None
+        if status and not was_stopped:
+            log.warning("the sender process ended", extra={"status": status})
+
+
+def _hear(said: bytes, hear: Callable[[bytes], bool]) -> tuple[bytes, bool]:
+    """Have whole lines heard; return the rest, and whether the child goes on after one of them."""
+    *lines, rest = said.split(b"\n")
+    heard = [hear(line) for line in lines]
+    return rest, any(heard)
+
+
+def main() -> None:
+    """Run the sender process, with the number of its socket as argument."""
+    os.dup2(os.open(os.devnull, os.O_RDWR), 1)
+    # The exporter ends this process itself.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    # Core files would have secrets.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _add_oom_score(_OOM_SCORE)
+    _load()
+    with contextlib.suppress(OSError):
+        _serve(socket.socket(fileno=int(sys.argv[2])))
+    os._exit(0)
+
+
+def _load() -> None:
+    """Load what children need, with all of Apprise's plugins."""
+    from exporter.outputs.notifications import child, templates  # noqa: F401  # with Jinja2
+
+    child.warm_up()
+    # Their collector would copy what they share with this process.
+    gc.collect()
+    gc.freeze()
+
+
+def _serve(channel: socket.socket) -> None:
+    """Fork until the exporter has ended, or wants nothing for ten minutes.
+
+    Raises:
+        TimeoutError: it wants nothing.
+    """
+    # So that the time of children counts as that of this process, and none stays as a zombie.
+    signal.signal(signal.SIGCHLD, _reap)
+    channel.settimeout(_IDLE_SECONDS)
+    while (received := socket.recv_fds(channel, 1, 1, socket.MSG_CMSG_CLOEXEC))[0]:
+        (number,) = received[1]
+        # Without a child, the end of the socket says so.
+        with contextlib.suppress(OSError):
+            if not os.fork():
+                _be_child(channel, number)
+        os.close(number)
+
+
+def _reap(_: int, __: FrameType | None) -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _be_child(channel: socket.socket, number: int) -> None:
+    from exporter.outputs.notifications import child
+
+    try:
+        channel.close()
+        # Plugins run programs.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        _add_oom_score(_CHILD_OOM_SCORE)
+        _limit_memory()
+        with socket.socket(fileno=number) as stream, stream.makefile("rb") as requests:
+            # A signal is written to the socket even while a call of C goes on.
+            stream.settimeout(_SILENT_SECONDS)
+            signal.set_wakeup_fd(number, warn_on_full_buffer=False)
+            signal.signal(signal.SIGPROF, lambda *_: os._exit(1))
+            work = child.Responder(stream.sendall)
+            while line := requests.readline():
+                request = protocol.request_of(line)
+                _limit_time(protocol.limit(request))
+                if not work.do(request) or not select.select([stream], [], [], _GOES_ON_SECONDS)[0]:
+                    break
+    finally:
+        os._exit(0)
+
+
+def _limit_memory() -> None:
+    """Limit the memory of a child; where the system forbids it, there is no limit."""
+    threading.stack_size(_STACK_BYTES)
+    with contextlib.suppress(OSError, ValueError):
+        pages = int(Path("/proc/self/statm").read_text().split()[5])
+        most = pages * resource.getpagesize() + _MOST_DATA
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+def _limit_time(seconds: int) -> None:
+    """Limit the time of the next request: the kernel ends this process after it.
+
+    SIGPROF says why, as `protocol.OUT_OF_TIME`. SIGVTALRM ends a call of C, in which no handler runs.
+    """
+    signal.alarm(seconds)
+    signal.setitimer(signal.ITIMER_PROF, protocol.CPU_SECONDS)
+    signal.setitimer(signal.ITIMER_VIRTUAL, protocol.CPU_SECONDS + 0.5)
+
+
+def _add_oom_score(more: int) -> None:
+    file = Path("/proc/self/oom_score_adj")
+    with contextlib.suppress(OSError, ValueError):
+        file.write_text(str(min(int(file.read_text()) + more, 1000)))
