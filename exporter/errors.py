@@ -11,7 +11,7 @@ import base64
 import re
 from collections.abc import Collection, Iterable, Sequence
 from enum import StrEnum
-from urllib.parse import unquote, unquote_plus
+from urllib.parse import quote, unquote, unquote_plus
 
 
 class ExporterError(Exception):
@@ -165,11 +165,15 @@ def without(text: str, secrets: Iterable[str]) -> str:
 
 
 _LONG_PART = 6
+_BASE64 = (base64.b64encode, base64.urlsafe_b64encode)
 _SEPARATORS = re.compile(r"[/:@?&=#,;+\s]+")
 
 
 def _parts(secrets: Iterable[str]) -> set[str]:
-    """Return all that is between separators, as written and decoded, and credentials as they are sent."""
+    """Return all that is between separators, in every form in which it may be repeated.
+
+    That is as written, decoded, percent-encoded once or twice, and in base64, as credentials are sent.
+    """
     found: set[str] = set()
     for secret in secrets:
         address, _, query = secret.partition("://")[2].partition("?") if "://" in secret else (secret, "", "")
@@ -182,4 +186,10 @@ def _parts(secrets: Iterable[str]) -> set[str]:
         found |= parts | decoded | {part for text in decoded for part in _SEPARATORS.split(text)}
         if credentials := address.partition("/")[0].rpartition("@")[0]:
             found.add(basic(credentials))
-    return found - {"", "yes", "no"}
+    found -= {"", "yes", "no"}
+    quoted = {quote(part, safe="") for part in found}
+    encoded = {
+        encode(part.encode()).decode() for part in found if len(part) >= _LONG_PART for encode in _BASE64
+    }
+    encoded |= {part.rstrip("=") for part in encoded}
+    return found | quoted | {quote(part, safe="") for part in quoted} | encoded

@@ -39,9 +39,11 @@ def test_mistakes_are_collected() -> None:
         ("https://h.test/x?format=a1b2c3", "no format a1b2c3", "no format ..."),
         ("json://al%40b:p%2Fw@h.test/CANARY%2Fabc", "al@b p/w canary/abc abc", "... ... ... ..."),
         ("json://al:pw@h.test", "Basic YWw6cHc=", "Basic ..."),
+        ("https://h.test/abc123secret9", "not YWJjMTIzc2VjcmV0OQ== or YWJjMTIzc2VjcmV0OQ", "not ... or ..."),
+        ("https://h.test/?k=s%C3%A9cret/1", "s%25C3%25A9cret%252F1 is s%C3%A9cret%2F1", "... is ..."),
         ("Bearer abc123?xyz789", "no xyz789 of abc123", "no ... of ..."),
     ],
 )
 def test_what_foreign_texts_must_not_repeat(secret: str, text: str, shown: str) -> None:
-    """No part of a target's URL and headers, as written or decoded; names of parameters are common words."""
+    """No part of a target's URL and headers, however it is encoded; names of parameters are common words."""
     assert without(text, [secret]) == shown
