@@ -5,6 +5,7 @@ import os
 import shutil
 import socket
 import sys
+import textwrap
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -13,8 +14,9 @@ from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
-import click
 import msgspec
+from rich.console import Console
+from rich.text import Text
 
 from exporter import config
 from exporter.clock import Clock
@@ -50,18 +52,27 @@ _LEAST_FREE_BYTES = 16 * 1024**2
 
 
 class Level(StrEnum):
+    """The result of a check; a ``NOTE`` is none, but a fact or advice."""
+
     OK = "ok"
     WARNING = "warning"
     FAILURE = "failure"
+    NOTE = "note"
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
+    """A finding, and the ``commands`` that it is about."""
+
     level: Level
     subject: str
     message: str
+    commands: tuple[str, ...] = ()
 
 
-OK, WARNING, FAILURE = Level
+OK, WARNING, FAILURE, NOTE = Level
+_STYLES = {OK: "green", WARNING: "yellow", FAILURE: "bold red", NOTE: "cyan"}
+# Of the column with the level.
+_INDENT = " " * 9
 
 
 def imds(
@@ -147,7 +158,7 @@ def _spot(vm: VirtualMachine) -> Diagnosis:
         text = f"not a Spot VM (priority {vm.priority}), so there will be no Preempt"
     else:
         text = "IMDS does not report whether this is a Spot VM"
-    return Diagnosis(OK, "spot", text)
+    return Diagnosis(NOTE, "spot", text)
 
 
 def _terminate(vm: VirtualMachine) -> Diagnosis:
@@ -162,9 +173,9 @@ def _terminate(vm: VirtualMachine) -> Diagnosis:
     text = (
         "off unless the VM or its scale set enables them, as are those of OS image upgrades; what users do "
         "is not announced where scheduledEventsPolicy approves it automatically. IMDS does not report this; "
-        f"check with: {command}"
+        "check with:"
     )
-    return Diagnosis(OK, "terminate notifications", text)
+    return Diagnosis(NOTE, "terminate notifications", text, (command,))
 
 
 def _pollers(status: Status | None) -> Diagnosis:
@@ -174,7 +185,7 @@ def _pollers(status: Status | None) -> Diagnosis:
         "CycleCloud's jetpack poll, too, and jetpack approves every event for which no script is set"
     )
     if status is None or status.last_status != HTTPStatus.TOO_MANY_REQUESTS:
-        return Diagnosis(OK, "other pollers", text)
+        return Diagnosis(NOTE, "other pollers", text)
     return Diagnosis(WARNING, "other pollers", f"IMDS throttles the exporter (429): {text}; stop one of them")
 
 
@@ -229,7 +240,7 @@ def kubernetes(settings: Kubernetes, environ: Mapping[str, str]) -> Iterator[Dia
     else:
         text = f"nothing is wanted of the Node {name}, and there is no service account to change it with"
     remedy = "if an earlier configuration had it marked, remove that with"
-    yield Diagnosis(OK, "kubernetes", f"{text}; {remedy}: {'; '.join(desired.unmarking(name or 'NAME'))}")
+    yield Diagnosis(NOTE, "kubernetes", f"{text}; {remedy}:", tuple(desired.unmarking(name or "NAME")))
 
 
 def host(address: Address) -> Diagnosis:
@@ -284,14 +295,42 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 def run(asked: Asked, clock: Clock) -> int:
-    """Print each finding when it is made, then the next step; return the exit status, 1 if one failed."""
-    found = []
+    """Print each check when it is made, then notes and the next step; return 1 if one failed, else 0."""
+    console = Console()
+    found, notes = [], []
     status, answers = ask(asked.exporter_url)
     for finding in findings(asked, status, answers, clock):
-        click.echo(f"{finding.level:<8} {finding.subject}: {printable(finding.message)}")
-        found.append(finding)
-    click.echo(f"{'next':<8} {_next_step(found, status)}")
+        if finding.level is NOTE:
+            notes.append(finding)
+        else:
+            _print(console, finding)
+            found.append(finding)
+    for note in notes:
+        _print(console, note)
+    console.print(_lines(console, "next", _next_step(found, status)), soft_wrap=True)
     return 1 if _has_failed(found) else 0
+
+
+def _print(console: Console, finding: Diagnosis) -> None:
+    text = _lines(console, finding.level, f"{finding.subject}: {printable(finding.message)}")
+    text.stylize(_STYLES[finding.level], 0, len(finding.level))
+    # To be copied, each is one line.
+    text.append("".join(f"\n{_INDENT}{printable(command)}" for command in finding.commands))
+    console.print(text, soft_wrap=True)
+
+
+def _lines(console: Console, word: str, text: str) -> Text:
+    """Return a line, which on a terminal goes on below itself between words."""
+    line = f"{word:<8} {text}"
+    if console.is_terminal:
+        line = textwrap.fill(
+            line,
+            max(console.width, 2 * len(_INDENT)),
+            subsequent_indent=_INDENT,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return Text(line)
 
 
 def findings(
@@ -411,7 +450,7 @@ def _targets(
         text = (
             "none is configured; for messages, add notifications.targets, alertmanager.urls or --notify URL"
         )
-        yield Diagnosis(OK, "targets", text)
+        yield Diagnosis(NOTE, "targets", text)
 
 
 def _delivery(view: TargetView, now: datetime) -> Diagnosis:

@@ -23,7 +23,7 @@ from exporter.config import (
     parse_instance_name,
     parse_poll_interval,
 )
-from exporter.errors import ExporterError, is_encodable
+from exporter.errors import ExporterError, cause, is_encodable, one_line
 from exporter.timefmt import parse_duration
 
 FILE = click.Path(path_type=Path)
@@ -324,8 +324,17 @@ def _show() -> dict[str, str]:
         done = subprocess.run(  # noqa: S603  # a program of the system
             command, capture_output=True, text=True, timeout=_SYSTEMCTL_SECONDS, check=True
         )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise ExporterError(f"--service: systemctl failed: {error}") from error
+    except FileNotFoundError as error:
+        remedy = "pass the configuration as --config.file"
+        raise ExporterError(f"--service: there is no systemctl on this machine; {remedy}") from error
+    except subprocess.CalledProcessError as error:
+        words = one_line(error.stderr) or f"status {error.returncode}"
+        raise ExporterError(f"--service: systemctl failed: {words}") from error
+    except subprocess.TimeoutExpired as error:
+        words = f"no answer within {_SYSTEMCTL_SECONDS:g} s"
+        raise ExporterError(f"--service: systemctl failed: {words}") from error
+    except OSError as error:
+        raise ExporterError(f"--service: systemctl failed: {cause(error)}") from error
     found: dict[str, str] = {}
     for name, _, value in (line.partition("=") for line in done.stdout.splitlines()):
         # Each file of variables is a line of its own.

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,7 +29,7 @@ from tests.http_server import Connection, Request, answer, serving
 from tests.receivers import http_receiver
 
 PROJECT = Path(__file__).parent.parent.parent
-OK, WARNING, FAILURE = Level
+OK, WARNING, FAILURE, NOTE = Level
 ONCALL = "notifications: {targets: [{name: oncall, url: 'json://receiver.test/SeCrEt'}]}\n"
 UNCOMPARED = "could not be compared with that of IMDS; see the output of timedatectl"
 BEGAN = "2026-03-04T22:00:00Z"
@@ -72,12 +73,15 @@ def test_a_vm_without_an_exporter(tmp_path: Path) -> None:
         result = found(asked(imds.url, tmp_path))
     warnings = {"exporter", "scheduled events"}
     assert {one for one, finding in result.items() if finding.level is WARNING} == warnings
-    assert {one for one, finding in result.items() if finding.level is OK} == result.keys() - warnings
+    notes = {"targets", "spot", "terminate notifications", "other pollers"}
+    assert {one for one, finding in result.items() if finding.level is NOTE} == notes
+    assert {one for one, finding in result.items() if finding.level is OK} == result.keys() - warnings - notes
     assert {"configuration", "targets", "imds", "clock"} < result.keys()
     assert result["name"].message == "demo_0, from IMDS"
     assert "does not exist yet and can be created" in result["state"].message
     assert result["spot"].message == "not a Spot VM (priority Regular), so there will be no Preempt"
-    assert "az vmss show --resource-group" in result["terminate notifications"].message
+    (query,) = result["terminate notifications"].commands
+    assert query.startswith("az vmss show --resource-group")
     assert result["exporter"].message.endswith("; start it, or pass its address as --exporter.url")
     assert result["imds"].message.endswith("; the exporter will use the newest API version that it knows")
     assert result["configuration"].message == "no file is specified; all keys have their defaults"
@@ -230,7 +234,7 @@ def test_marks_of_a_node_that_stay(
     assert (result is not None) is (node is not None)
     if result is not None:
         commands = unmarking(node or "")
-        assert (result.level, result.message.partition("with: ")[2]) == (OK, "; ".join(commands))
+        assert (result.level, result.commands) == (NOTE, tuple(commands))
         documented = "".join((PROJECT / "docs" / "kubernetes.md").read_text().replace("\\\n", "").split())
         assert all("".join(one.replace(node or "", "NAME").split()) in documented for one in commands)
 
@@ -254,7 +258,7 @@ def test_an_exporter_that_does_not_work(build: Build) -> None:
     bench.simulator.set_fault(Fault("throttle"))
     assert "more than the 5 requests a second" in look(bench)["imds"].message
     bench.simulator.set_fault(Fault("throttle", endpoint="scheduledevents"))
-    assert look(bench)["other pollers"].level is OK
+    assert look(bench)["other pollers"].level is NOTE
     bench.advance(60)
     throttled = look(bench)["other pollers"]
     assert throttled.level is WARNING
@@ -350,8 +354,7 @@ def test_the_clock(tmp_path: Path, date: str, seconds: int, level: Level, words:
         )
     assert result["spot"].message.startswith(spot)
     asked_for = command_line("--query", "[scheduledEventsProfile,scheduledEventsPolicy]")
-    told = result["terminate notifications"].message
-    assert told.endswith(f"; check with: az vm show {query} {asked_for}")
+    assert result["terminate notifications"].commands == (f"az vm show {query} {asked_for}",)
 
 
 def test_a_bad_configuration_does_not_hide_the_rest(tmp_path: Path) -> None:
@@ -452,7 +455,7 @@ def test_an_alertmanager(tmp_path: Path, mood: int, level: Level, words: str) ->
 
 
 def test_the_command(tmp_path: Path) -> None:
-    """Each line begins with its level, the last with next; the exit status is 1 with a failure, else 0."""
+    """Checks begin with their level, then notes and the next step; the status is 1 with a failure, else 0."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     with SimulatorServer(Simulator()) as imds, exporter(imds.url, tmp_path / "state", port):
@@ -460,10 +463,50 @@ def test_the_command(tmp_path: Path) -> None:
         done = command("doctor", "--exporter.url", url)
     assert done.returncode == 0, done.stdout
     *lines, last = done.stdout.splitlines()
-    assert {line.split()[0] for line in lines} == {"ok", "warning"}
+    words = [line.split()[0] for line in lines if not line.startswith(" ")]
+    first = words.index("note")
+    assert ({*words[:first]}, {*words[first:]}) == ({"ok", "warning"}, {"note"})
+    assert "\x1b" not in done.stdout
+    assert [line.split()[:3] for line in lines if line.startswith(" ")] == [["az", "vmss", "show"]]
     assert f"ok       state: the exporter writes to {tmp_path / 'state'}" in lines
     assert last == "next     read the warnings above"
     failed = command("doctor", "--imds.endpoint", f"http://127.0.0.1:{free_port()}", "--exporter.url", url)
     assert failed.returncode == 1
     assert "\nfailure  imds: " in failed.stdout
     assert failed.stderr == ""
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, plain: bool
+) -> None:
+    """Levels have a colour, unless NO_COLOR is set; lines go on between words, and commands stay whole."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if plain:
+        monkeypatch.setenv("NO_COLOR", "1")
+    words = "a-word-with-hyphens-that-is-longer-than-a-line is not broken, and the text goes on below"
+    command = f"kubectl {'x' * 60}; true"
+    results = [
+        Diagnosis(OK, "clock", words, (command,)),
+        Diagnosis(NOTE, "spot", "it"),
+        Diagnosis(FAILURE, "state", "it"),
+    ]
+    monkeypatch.setattr(doctor, "findings", lambda *_: results)
+    asked = Asked(None, None, Overrides(), NotifyUrls(), f"http://127.0.0.1:{free_port()}")
+    assert doctor.run(asked, SystemClock()) == 1
+    output = capsys.readouterr().out
+    assert ("\x1b[32mok\x1b[0m" in output, "\x1b[1;31mfailure\x1b[0m" in output) == (not plain, not plain)
+    assert re.sub(r"\x1b\[[0-9;]*m", "", output).splitlines() == [
+        "ok       clock:",
+        "         a-word-with-hyphens-that-is-longer-than-a-line",
+        "         is not broken, and the text",
+        "         goes on below",
+        f"         {command}",
+        "failure  state: it",
+        "note     spot: it",
+        "next     correct the failures above,",
+        "         then run doctor again",
+    ]
