@@ -1,15 +1,14 @@
-"""What the three dashboards share: variables, links to one another, annotations, the grid."""
+"""What the three dashboards share: variables, links to one another, annotations."""
 
 from collections.abc import Sequence
 from itertools import count
 
-from grafana_foundation_sdk.builders import dashboard, prometheus
+from grafana_foundation_sdk.builders import dashboard, prometheus, stat, statetimeline, table, timeseries
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models.dashboard import (
     AnnotationQuery,
     DashboardCursorSync,
     DashboardLinkType,
-    GridPos,
     VariableHide,
     VariableModel,
     VariableOption,
@@ -17,7 +16,6 @@ from grafana_foundation_sdk.models.dashboard import (
     VariableSort,
 )
 from grafana_foundation_sdk.models.dashboard import Dashboard as Built
-from grafana_foundation_sdk.models.dashboard import Panel as BuiltPanel
 
 from dashboards.source import style
 from dashboards.source.promql import PREFIX, STARTED, Scope
@@ -28,11 +26,10 @@ FLEET, INSTANCE, EXPORTER = "azse-fleet", "azse-instance", "azse-exporter"
 """The uids of the dashboards, by which they link to one another."""
 
 _TITLES = {FLEET: "Fleet", INSTANCE: "Instance", EXPORTER: "Exporter"}
-_WIDTH = 24
 _ANNOTATION_STEP = "1m"
 
 
-PanelBuilder = Builder[BuiltPanel]
+PanelBuilder = stat.Panel | timeseries.Panel | statetimeline.Panel | table.Panel
 """A panel of any kind."""
 
 
@@ -49,7 +46,6 @@ class Frame:
         """``typed``: whether it shows anything by type of event, so that the variable makes sense."""
         self._scope = scope
         self._ids = count(1)
-        self._y = 0
         self._builder = (
             dashboard.Dashboard(f"Azure Scheduled Events / {_TITLES[uid]}")
             .uid(uid)
@@ -68,40 +64,16 @@ class Frame:
 
     def heading(self, title: str) -> None:
         """Begin a part with a title."""
-        row = dashboard.Row(title).id(next(self._ids)).collapsed(False)
-        self._builder.with_row(row.grid_pos(GridPos(x=0, y=self._y, w=_WIDTH, h=1)))
-        self._y += 1
+        self._builder.with_row(dashboard.Row(title).id(next(self._ids)).collapsed(False))
 
     def row(self, height: int, panels: Sequence[tuple[int, PanelBuilder]]) -> None:
-        """Place panels, each with its width, side by side; together they are as wide as the dashboard.
-
-        Raises:
-            ValueError: they are not.
-        """
-        if sum(width for width, _ in panels) != _WIDTH:
-            raise ValueError(f"the widths of a row must add up to {_WIDTH}: {[width for width, _ in panels]}")
-        x = 0
-        for width, builder in panels:
-            panel = builder.build()
-            panel.id_val = next(self._ids)
-            panel.grid_pos = GridPos(x=x, y=self._y, w=width, h=height)
-            self._builder.with_panel(_Ready(panel))
-            x += width
-        self._y += height
+        """Place panels, each with its width, side by side; together they are as wide as the dashboard."""
+        for width, panel in panels:
+            self._builder.with_panel(panel.id(next(self._ids)).span(width).height(height))
 
     def build(self) -> Built:
         """Return the dashboard."""
         return self._builder.build()
-
-
-class _Ready(Builder[BuiltPanel]):
-    """A panel that is built already, for `with_panel`."""
-
-    def __init__(self, panel: BuiltPanel) -> None:
-        self._panel = panel
-
-    def build(self) -> BuiltPanel:
-        return self._panel
 
 
 def _link(here: str, there: str) -> dashboard.DashboardLink:

@@ -4,10 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from grafana_foundation_sdk.builders import bargauge, common, stat, statetimeline, timeseries
+from grafana_foundation_sdk.builders import common, stat, statetimeline, timeseries
 from grafana_foundation_sdk.models.common import (
-    BarGaugeDisplayMode,
-    BarGaugeNamePlacement,
     BigValueColorMode,
     BigValueGraphMode,
     BigValueTextMode,
@@ -18,14 +16,13 @@ from grafana_foundation_sdk.models.common import (
     StackingMode,
     TooltipDisplayMode,
     VisibilityMode,
-    VizOrientation,
 )
 from grafana_foundation_sdk.models.dashboard import DynamicConfigValue, FieldColorModeId, ValueMapping
 
 from dashboards.source import style
 from dashboards.source.queries import DATASOURCE, Query, targets
 
-Panel = TypeVar("Panel", stat.Panel, bargauge.Panel, timeseries.Panel, statetimeline.Panel)
+Panel = TypeVar("Panel", stat.Panel, timeseries.Panel, statetimeline.Panel)
 
 
 @dataclass(frozen=True)
@@ -70,26 +67,6 @@ def numbers(
         .mappings(list(mappings))
     )
     return panel if decimals is None else panel.decimals(decimals)
-
-
-def bars(
-    about: About, queries: Sequence[Query], *, names: Mapping[str, str] | None = None, decimals: int = 0
-) -> bargauge.Panel:
-    """Horizontal bars; ``names`` are better names, by a regex for that of the series."""
-    panel = (
-        _begin(bargauge.Panel(), about, queries)
-        .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]).values(False))
-        .orientation(VizOrientation.HORIZONTAL)
-        .display_mode(BarGaugeDisplayMode.GRADIENT)
-        .name_placement(BarGaugeNamePlacement.LEFT)
-        .min(0)
-        .decimals(decimals)
-        .thresholds(style.thresholds({}, style.PLAIN))
-        .color_scheme(style.colored(FieldColorModeId.THRESHOLDS))
-    )
-    for pattern, name in (names or {}).items():
-        panel.override_by_regexp(pattern, [DynamicConfigValue("displayName", name)])
-    return panel
 
 
 _DASHED = {"fill": "dash", "dash": [6, 4]}
