@@ -29,9 +29,9 @@ def exporter() -> Dashboard:
         4, [(4, _down()), (4, _blind()), (4, _age()), (4, _degraded()), (4, _reloads()), (4, _restarts())]
     )
     frame.row(8, [(24, _exporters())])
-    frame.heading("Asking Azure")
+    frame.heading("Polls of Azure")
     frame.row(8, [(8, _polls()), (8, _latency()), (8, _ages())])
-    frame.heading("Messages and traces")
+    frame.heading("Notifications and traces")
     frame.row(8, [(8, _messages()), (8, _delay()), (8, _outbox())])
     frame.row(8, [(8, _spans()), (16, _troubles())])
     frame.heading("Resource usage")
@@ -55,7 +55,7 @@ def _blind() -> PanelBuilder:
 
 def _age() -> PanelBuilder:
     about = About(
-        "Oldest answer",
+        "Oldest success",
         "Age of the last valid answer of the exporter that has waited longest.",
         _NO_EXPORTER,
         "s",
@@ -76,7 +76,7 @@ def _degraded() -> PanelBuilder:
 
 def _reloads() -> PanelBuilder:
     about = About(
-        "Bad configurations",
+        "Failed reloads",
         "Exporters whose last reload failed: they go on with the configuration they had.",
         _NO_EXPORTER,
     )
@@ -112,9 +112,9 @@ def _exporters() -> PanelBuilder:
             Column("VM", "instance", link=vm_link("VM")),
             Column("Job", "job"),
             Column("State", "", f"max {by} ({_SCOPE.metric('up')})", width=110, states=watch),
-            Column("Last answer", "", f"time() - max {by} ({success})", "s", 120, decimals=0),
+            Column("Last success", "", f"time() - max {by} ({success})", "s", 120, decimals=0),
             Column("Incarnation", "", f"max {by} ({_SCOPE.metric('document_incarnation')})", "none", 110),
-            Column("Running for", "", f"time() - max {by} ({started})", "s", 120, decimals=0),
+            Column("Uptime", "", f"time() - max {by} ({started})", "s", 120, decimals=0),
             Column("Memory", "", f"max {by} ({memory})", "bytes", 110),
             Column("CPU", "", f"max {by} (rate({cpu}[$__rate_interval]))", "percentunit", 100, decimals=2),
             Column("Version", "version", width=100),
@@ -127,7 +127,7 @@ def _exporters() -> PanelBuilder:
 
 def _polls() -> PanelBuilder:
     about = About(
-        "Polls",
+        "Poll rate",
         "Requests to Azure, by how they ended. Each exporter asks once a second; in trouble less and less"
         " often.",
         _NO_EXPORTER,
@@ -140,31 +140,31 @@ def _polls() -> PanelBuilder:
 def _latency() -> PanelBuilder:
     buckets = _SCOPE.metric("poll_duration_seconds_bucket")
     about = About(
-        "How long Azure takes to answer",
+        "Poll duration",
         "Time for a poll, those that failed included. The first answer of a VM may take two minutes.",
         _NO_EXPORTER,
         "s",
     )
-    shares = {0.5: "median", 0.95: "95 of 100 within", 0.99: "99 of 100 within"}
+    shares = {0.5: "p50", 0.95: "p95", 0.99: "p99"}
     return lines(about, [Query(quantile(share, buckets), name) for share, name in shares.items()])
 
 
 def _ages() -> PanelBuilder:
     success = _SCOPE.metric("last_success_timestamp_seconds")
     about = About(
-        "Age of the last answer",
+        "Age of last success",
         "Of the exporter that waits longest, and of the one in the middle. It is a second or two at most"
         " where all is well.",
         _NO_EXPORTER,
         "s",
     )
     age = f"(timestamp({success}) - {success})"
-    return lines(about, [Query(f"max({age})", "longest"), Query(f"quantile(0.5, {age})", "median")])
+    return lines(about, [Query(f"max({age})", "max"), Query(f"quantile(0.5, {age})", "p50")])
 
 
 def _messages() -> PanelBuilder:
     about = About(
-        "Messages",
+        "Notifications",
         "By outcome. A failed attempt is repeated; expired and refused messages are lost.",
         "no notification targets are configured",
     )
@@ -173,9 +173,8 @@ def _messages() -> PanelBuilder:
 
 def _delay() -> PanelBuilder:
     about = About(
-        "From transition to delivery",
-        "How late messages arrived: 95 of 100 within this, target by target. Nothing is drawn where none was"
-        " sent.",
+        "Notification delay, p95",
+        "How late messages arrived, by target. Nothing is drawn where none was sent.",
         "no message was delivered in this period",
         "s",
     )
@@ -186,7 +185,7 @@ def _delay() -> PanelBuilder:
 
 def _outbox() -> PanelBuilder:
     about = About(
-        "Messages waiting",
+        "Notifications pending",
         "What is in the outbox, target by target. It survives restarts.",
         "no notification targets are configured",
     )
@@ -205,29 +204,32 @@ def _spans() -> PanelBuilder:
 
 def _troubles() -> PanelBuilder:
     about = About(
-        "What was wrong",
+        "Degraded reasons",
         "A row for each reason to be degraded, whether one exporter has it or many.",
         _NO_EXPORTER,
         "none",
     )
     query = Query(f"max by (reason) ({_SCOPE.metric('degraded')})", "{{reason}}")
-    return timeline(about, [query], style.words({0: ("well", "#2c3235"), 1: ("degraded", style.NOTICE)}))
+    return timeline(about, [query], style.words({0: ("ok", "#2c3235"), 1: ("degraded", style.NOTICE)}))
 
 
 def _spread(about: About, series: str) -> PanelBuilder:
-    return lines(about, [Query(f"max({series})", "highest"), Query(f"quantile(0.5, {series})", "median")])
+    return lines(about, [Query(f"max({series})", "max"), Query(f"quantile(0.5, {series})", "p50")])
 
 
 def _memory() -> PanelBuilder:
     about = About(
-        "Memory", "Resident memory: of the largest, and of the one in the middle.", _NO_EXPORTER, "bytes"
+        "Memory usage",
+        "Resident memory: of the largest, and of the one in the middle.",
+        _NO_EXPORTER,
+        "bytes",
     )
     return _spread(about, _SCOPE.other("process_resident_memory_bytes"))
 
 
 def _cpu() -> PanelBuilder:
     about = About(
-        "CPU", "Share of one processor: of the busiest, and of the one in the middle.", _NO_EXPORTER
+        "CPU usage", "Share of one processor: of the busiest, and of the one in the middle.", _NO_EXPORTER
     )
     rate = f"rate({_SCOPE.other('process_cpu_seconds_total')}[$__rate_interval])"
     return _spread(replace(about, unit="percentunit"), rate)
@@ -240,11 +242,11 @@ def _files() -> PanelBuilder:
 
 def _age_of_process() -> PanelBuilder:
     about = About(
-        "Running for",
+        "Uptime",
         "Time since exporters were started: of the youngest, and of the one in the middle. A line that falls"
         " to the ground is a restart.",
         _NO_EXPORTER,
         "s",
     )
     age = f"(time() - {_SCOPE.other('process_start_time_seconds')})"
-    return lines(about, [Query(f"min({age})", "youngest"), Query(f"quantile(0.5, {age})", "median")])
+    return lines(about, [Query(f"min({age})", "min"), Query(f"quantile(0.5, {age})", "p50")])

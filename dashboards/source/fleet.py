@@ -6,14 +6,15 @@ from dashboards.source import style
 from dashboards.source.frame import FLEET, Frame, PanelBuilder, vm_link
 from dashboards.source.panels import About, numbers, timeline
 from dashboards.source.promql import (
+    CRITICAL,
     NOT_STARTED,
     STARTED,
     Scope,
     announced,
+    graded,
     notice,
     number,
     placed,
-    status,
     vms,
     watch,
     watched,
@@ -34,42 +35,61 @@ def fleet() -> Dashboard:
         _SCOPE,
     )
     frame.row(
-        4, [(5, _hit(STARTED)), (5, _hit(NOT_STARTED)), (5, _next()), (4, _watched()), (5, _unwatched())]
+        4,
+        [
+            (4, _critical()),
+            (4, _hit(STARTED)),
+            (4, _hit(NOT_STARTED)),
+            (4, _next()),
+            (4, _watched()),
+            (4, _unwatched()),
+        ],
     )
     frame.row(9, [(24, _now())])
     frame.row(7, [(9, _blind()), (15, _places())])
-    frame.heading("In this period")
+    frame.heading("Time range")
     frame.row(9, [(12, _timeline()), (12, _by_type())])
     return frame.build()
+
+
+def _critical() -> PanelBuilder:
+    about = About(
+        "Critical",
+        "VMs with an event of severity critical: a Preempt or a Terminate, or another one that has started,"
+        " Freezes apart.",
+        _NO_EXPORTER,
+    )
+    query = Query(number(vms(_SCOPE.event(CRITICAL)), _UP), shape=Shape.NOW)
+    return numbers(about, [query], steps={1: style.ALARM}, decimals=0)
 
 
 def _hit(matcher: str) -> PanelBuilder:
     begun = matcher == STARTED
     about = About(
-        "VMs, Started" if begun else "VMs, Scheduled",
+        "Started" if begun else "Scheduled",
         "VMs for which an event is in progress, those that are down included."
         if begun
         else "VMs for which an event is announced.",
         _NO_EXPORTER,
     )
     query = Query(number(vms(_SCOPE.event(matcher)), _UP), shape=Shape.NOW)
-    return numbers(about, [query], steps={1: style.ALARM if begun else style.NOTICE}, decimals=0)
+    return numbers(about, [query], steps={1: style.PLAIN}, decimals=0)
 
 
 def _next() -> PanelBuilder:
     about = About(
-        "Next, at the earliest",
+        "Time to next event",
         "Time to the nearest NotBefore. An event may start then, or later; approved, or without any notice,"
         " also earlier. Negative once it has passed.",
         "nothing announced",
         "s",
     )
     left = f"min({_SCOPE.event(NOT_STARTED)} > 0) - time()"
-    return numbers(about, [Query(left, shape=Shape.NOW)], steps=style.URGENT, decimals=0)
+    return numbers(about, [Query(left, shape=Shape.NOW)], decimals=0)
 
 
 def _watched() -> PanelBuilder:
-    about = About("VMs watched", "VMs whose exporter got a valid answer at its last poll.", _NO_EXPORTER)
+    about = About("Watched", "VMs whose exporter got a valid answer at its last poll.", _NO_EXPORTER)
     query = Query(f"sum({watch(_SCOPE)} == bool 1)", shape=Shape.NOW)
     return numbers(about, [query], decimals=0)
 
@@ -89,8 +109,8 @@ def _now() -> PanelBuilder:
     by = "by (instance, event_type, phase, event_source, event_id)"
     pause = _SCOPE.metric("event_duration_seconds")
     about = About(
-        "Now",
-        "One row for each event and VM that it hits; those that have started first, then by the time left."
+        "Current events",
+        "One row for each event and VM that it affects; the most severe first, then by the time left."
         " The event of a VM that is down stays, as it may be the cause. Pause is what Azure expects; blank if"
         " it does not know. A click on the VM opens its own dashboard.",
         "nothing is announced or in progress",
@@ -100,15 +120,10 @@ def _now() -> PanelBuilder:
         [
             Column("VM", "instance", link=vm_link("VM")),
             Column("Type", "event_type", width=120),
-            Column("Phase", "phase", width=110, states=style.PHASES),
+            Column("Severity", "", f"max {by} {graded(_SCOPE)}", width=100, states=style.SEVERITIES),
+            Column("Phase", "phase", width=110),
             Column(
-                "Time left",
-                "",
-                f"max {by} ({_SCOPE.event(NOT_STARTED)} > 0) - time()",
-                unit="s",
-                width=120,
-                decimals=0,
-                steps=style.URGENT,
+                "Time left", "", f"max {by} ({_SCOPE.event(NOT_STARTED)} > 0) - time()", "s", 120, decimals=0
             ),
             Column(
                 "In progress for",
@@ -122,11 +137,11 @@ def _now() -> PanelBuilder:
                 "NotBefore, or start", "", f"1000 * max {by} ({_SCOPE.event()} > 0)", "dateTimeAsIso", 170
             ),
             Column("Pause", "", f"max by (instance, event_id) ({pause})", "s", 90),
-            Column("VM is", "", f"max {by} {watched(_SCOPE)}", width=100, states=style.WATCH),
+            Column("Watch", "", f"max {by} {watched(_SCOPE)}", width=100, states=style.WATCH),
             Column("Source", "event_source", width=100),
             Column("Event", "event_id", width=310),
         ],
-        sort="Phase",
+        sort="Severity",
         descending=True,
         then="Time left",
     )
@@ -134,7 +149,7 @@ def _now() -> PanelBuilder:
 
 def _blind() -> PanelBuilder:
     about = About(
-        "Who is not watched",
+        "VMs not watched",
         "VMs that are down or blind, and how long ago Azure last answered there, for an hour.",
         "all VMs are watched",
     )
@@ -145,8 +160,8 @@ def _blind() -> PanelBuilder:
         about,
         [
             Column("VM", "instance", link=vm_link("VM")),
-            Column("VM is", "", f"max by (instance) ({unwatched})", width=100, states=style.WATCH),
-            Column("Last answer", "", age, "s", 120, decimals=0),
+            Column("Watch", "", f"max by (instance) ({unwatched})", width=100, states=style.WATCH),
+            Column("Last success", "", age, "s", 120, decimals=0),
         ],
         sort="VM",
     )
@@ -155,9 +170,9 @@ def _blind() -> PanelBuilder:
 def _places() -> PanelBuilder:
     by = "resource_group, scale_set, zone"
     about = About(
-        "Where",
-        "VMs by resource group, scale set and zone: all, those that an event is announced for or has hit, and"
-        " those that take no new work because of one.",
+        "By scale set",
+        "VMs by resource group, scale set and zone: all, those with an event that is announced, has started,"
+        " or is critical, and those that take no new work because of one.",
         _NO_EXPORTER,
         "none",
     )
@@ -169,15 +184,13 @@ def _places() -> PanelBuilder:
             Column("Scale set", "scale_set"),
             Column("Zone", "zone", width=60),
             Column("VMs", "", placed(_SCOPE, by=by), width=70),
-            Column(
-                "Scheduled",
-                "",
-                placed(_SCOPE, _SCOPE.event(NOT_STARTED), by),
-                width=90,
-                steps={1: style.NOTICE},
-            ),
-            Column(
-                "Started", "", placed(_SCOPE, _SCOPE.event(STARTED), by), width=80, steps={1: style.ALARM}
+            *(
+                Column(title, "", placed(_SCOPE, _SCOPE.event(matcher), by), width=85, steps={1: color})
+                for title, matcher, color in (
+                    ("Scheduled", NOT_STARTED, style.PLAIN),
+                    ("Started", STARTED, style.PLAIN),
+                    ("Critical", CRITICAL, style.ALARM),
+                )
             ),
             Column("Out of service", "", placed(_SCOPE, is_out, by), width=120, steps={1: style.NOTICE}),
         ],
@@ -187,14 +200,14 @@ def _places() -> PanelBuilder:
 
 def _timeline() -> PanelBuilder:
     about = About(
-        "VMs over time",
-        "A row for each VM and type of event that hit it in this period; VMs without any are left out. An"
-        " event stays while its VM is down.",
+        "Events over time",
+        "A row for each VM and type of event, by severity; VMs without any are left out. An event stays while"
+        " its VM is down.",
         "no VM was hit in this period",
         "none",
     )
-    states = f"max by (instance, event_type) {status(_SCOPE)}"
-    return timeline(about, [Query(states, "{{instance}} {{event_type}}")], style.words(style.STATES))
+    severity = f"max by (instance, event_type) {graded(_SCOPE)}"
+    return timeline(about, [Query(severity, "{{instance}} {{event_type}}")], style.words(style.SEVERITIES))
 
 
 def _by_type() -> PanelBuilder:

@@ -18,7 +18,7 @@ from grafana_foundation_sdk.models.dashboard import (
 from grafana_foundation_sdk.models.dashboard import Dashboard as Built
 
 from dashboards.source import style
-from dashboards.source.promql import PREFIX, STARTED, Scope
+from dashboards.source.promql import CRITICAL, PREFIX, STARTED, Scope
 from dashboards.source.queries import DATASOURCE
 
 JOB = "azure-scheduled-events-exporter"
@@ -133,10 +133,14 @@ def _annotations(scope: Scope) -> list[Builder[AnnotationQuery]]:
     """Mark when each event was first seen, and when it started."""
     by = "by (event_id, event_type)"
     seen = f"1000 * min {by} ({scope.metric('event_first_seen_timestamp_seconds')})"
-    started = f"1000 * min {by} ({scope.event(STARTED)} > 0)"
+    started, critical = (
+        f"1000 * min {by} ({scope.event(STARTED, matcher)} > 0)"
+        for matcher in (CRITICAL.replace("=", "!=", 1), CRITICAL)
+    )
     return [
-        _annotation("First seen", style.NOTICE, seen, "{{event_type}} first seen"),
-        _annotation("Started", style.ALARM, started, "{{event_type}} started"),
+        _annotation("First seen", "light-blue", seen, "{{event_type}} first seen"),
+        _annotation("Started", style.PLAIN, started, "{{event_type}} started"),
+        _annotation("Started, critical", style.ALARM, critical, "{{event_type}} started"),
     ]
 
 

@@ -11,10 +11,10 @@ from dashboards.source.promql import (
     NOT_STARTED,
     Scope,
     announced,
+    graded,
     mean,
     quantile,
     rises,
-    states,
     status,
     watch,
     whole,
@@ -23,6 +23,7 @@ from dashboards.source.queries import Query, Shape
 from dashboards.source.tables import Column, table_of
 
 _SCOPE = Scope(one=True)
+_STATUSES = {1: ("Scheduled", style.NOTHING), 2: ("Started", style.NOTHING)}
 _NO_EXPORTER = "the exporter of this VM is not scraped"
 
 
@@ -37,7 +38,7 @@ def instance() -> Dashboard:
     frame.row(6, [(24, _events())])
     frame.row(8, [(14, _timeline()), (10, _countdown())])
     frame.row(8, [(13, _pauses()), (5, _unannounced()), (6, _transitions())])
-    frame.heading("Who was told, and what was done")
+    frame.heading("Notifications, hooks and approvals")
     frame.row(8, [(12, _notifications()), (12, _delay())])
     frame.row(7, [(8, _hooks()), (8, _hook_duration()), (8, _approvals())])
     return frame.build()
@@ -46,26 +47,32 @@ def instance() -> Dashboard:
 def _state() -> PanelBuilder:
     about = About(
         "State",
-        "What Azure says of this VM, also while an event has it down; not known where Azure does not answer.",
+        "The highest severity of the events of this VM, also while one has it down; not known where Azure"
+        " does not answer.",
         _NO_EXPORTER,
         "none",
     )
-    meanings = style.STATES | {0: ("in service", style.CALM)}
-    state = f"max{status(_SCOPE)} or max{watch(_SCOPE)} - 1"
-    query = Query(state, shape=Shape.NOW)
-    steps: dict[float, str] = {0: style.CALM, 1: style.NOTICE, 2: style.ALARM}
-    return numbers(about, [query], steps=steps, below=style.UNKNOWN, mappings=style.words(meanings))
+    query = Query(f"max{graded(_SCOPE)} or max{watch(_SCOPE)} - 1", shape=Shape.NOW)
+    steps: dict[float, str] = {0: style.CALM}
+    steps |= {level: color for level, (_, color) in style.SEVERITIES.items()}
+    return numbers(
+        about,
+        [query],
+        steps=steps,
+        below=style.UNKNOWN,
+        mappings=style.words(style.STATES | {0: ("no event", style.CALM)}),
+    )
 
 
 def _left() -> PanelBuilder:
     about = About(
-        "Time left",
+        "Time to next event",
         "Time to the nearest NotBefore; negative once it has passed. An approved event may start earlier.",
         "nothing announced",
         "s",
     )
     left = f"min({_SCOPE.event(NOT_STARTED)} > 0) - time()"
-    return numbers(about, [Query(left, shape=Shape.NOW)], steps=style.URGENT, decimals=0)
+    return numbers(about, [Query(left, shape=Shape.NOW)], decimals=0)
 
 
 def _announced() -> PanelBuilder:
@@ -80,7 +87,7 @@ def _announced() -> PanelBuilder:
 
 def _age() -> PanelBuilder:
     about = About(
-        "Last answer of Azure",
+        "Last successful poll",
         "Age of the last valid answer at the last scrape or since. It is polled once a second; minutes"
         " without answer mean that nobody would be told of an event.",
         "no valid answer since the exporter started, or it is not scraped",
@@ -93,7 +100,7 @@ def _age() -> PanelBuilder:
 
 
 def _waiting() -> PanelBuilder:
-    about = About("Messages waiting", "Messages that have not reached their targets yet.", "no targets")
+    about = About("Notifications pending", "Messages that have not reached their targets yet.", "no targets")
     query = Query(f"sum({_SCOPE.metric('notifications_pending')})", shape=Shape.NOW)
     return numbers(about, [query], steps={1: style.NOTICE}, decimals=0)
 
@@ -111,7 +118,7 @@ def _events() -> PanelBuilder:
     not_before = f"({listed} or on (event_id) {_SCOPE.event(NOT_STARTED)} > 0)"
     text = f"max by (event_id, target, description) ({_SCOPE.metric('event_info')})"
     about = About(
-        "Events now",
+        "Events",
         "What Azure lists for this VM; with metrics.events: all in the exporter's configuration, also what"
         " hits its neighbours only (other).",
         "nothing is announced or under way",
@@ -120,11 +127,10 @@ def _events() -> PanelBuilder:
         about,
         [
             Column("Type", "event_type", width=100),
-            Column("Status", "", f"max {event} ({state})", width=105, states=style.STATES),
+            Column("Severity", "", f"max {event} {graded(_SCOPE)}", width=100, states=style.SEVERITIES),
+            Column("Status", "", f"max {event} ({state})", width=105, states=_STATUSES),
             Column("Hits", "target", width=70),
-            Column(
-                "Time left", "", f"min {by} ({not_before} - time())", "s", 100, decimals=0, steps=style.URGENT
-            ),
+            Column("Time left", "", f"min {by} ({not_before} - time())", "s", 100, decimals=0),
             Column("NotBefore", "", f"1000 * min {by} ({not_before})", "dateTimeAsIso", 165),
             Column("Started", "", f"1000 * min {by} ({begun})", "dateTimeAsIso", 165),
             Column("Announced pause", "", f"max {by} ({pause})", "s", 140),
@@ -133,7 +139,7 @@ def _events() -> PanelBuilder:
             Column("Event", "event_id", width=310),
             Column("Text", "", text, hidden=True),
         ],
-        sort="Status",
+        sort="Severity",
         descending=True,
         then="Time left",
     )
@@ -141,17 +147,18 @@ def _events() -> PanelBuilder:
 
 def _timeline() -> PanelBuilder:
     about = About(
-        "This VM over time",
-        "A row for each type of event, and what Azure's answers were like. A hole is a time in which the"
-        " exporter was not scraped, as while the VM rebooted.",
+        "Events over time",
+        "A row for each type of event, by severity, and what Azure's answers were like. A hole is a time in"
+        " which the exporter was not scraped, as while the VM rebooted.",
         _NO_EXPORTER,
         "none",
     )
-    # Answers are put where no state of an event is, so that one row of words can name both.
-    watch = f"max by (instance) ({_SCOPE.metric('up')}) + 10"
+    # Answers are put where no severity is, so that one row of words can name both.
+    answers = f"max by (instance) ({_SCOPE.metric('up')}) + 10"
     meanings = style.STATES | {10: ("no answer", style.UNKNOWN), 11: ("answers", style.CALM)}
-    queries = [Query(states(_SCOPE), "{{event_type}}"), Query(watch, "Azure")]
-    return timeline(about, queries, style.words(meanings))
+    none = f"0 * max by (event_type) ({_SCOPE.metric('pending')})"
+    events = f"max by (event_type) {graded(_SCOPE)} or {none}"
+    return timeline(about, [Query(events, "{{event_type}}"), Query(answers, "Azure")], style.words(meanings))
 
 
 def _countdown() -> PanelBuilder:
@@ -174,7 +181,7 @@ def _countdown() -> PanelBuilder:
 
 def _pauses() -> PanelBuilder:
     about = About(
-        "Announced against observed",
+        "Announced and observed pauses",
         "Means over this period. Announced: the pause that Azure expected. Observed: how long the VM really"
         " stood still, as the exporter noticed it, so many times as Pauses says; not every pause can be"
         " noticed from within, and an event may bring several. Until gone: from Started until Azure took the"
@@ -212,7 +219,7 @@ def _unannounced() -> PanelBuilder:
 def _transitions() -> PanelBuilder:
     counted = _SCOPE.metric("transitions_total")
     about = About(
-        "What happened",
+        "Transitions",
         "Transitions of this VM's events. The points are exemplars; each leads to the trace of its event,"
         " where the datasource is told how.",
         _NO_EXPORTER,
@@ -223,7 +230,7 @@ def _transitions() -> PanelBuilder:
 def _notifications() -> PanelBuilder:
     counted = _SCOPE.metric("notifications_total")
     about = About(
-        "Messages",
+        "Notifications",
         "By target and outcome. A failed attempt is repeated; expired and refused messages are lost.",
         "no notification targets are configured",
     )
@@ -233,12 +240,12 @@ def _notifications() -> PanelBuilder:
 def _delay() -> PanelBuilder:
     buckets = _SCOPE.metric("notification_delay_seconds_bucket")
     about = About(
-        "From transition to delivery",
+        "Notification delay",
         "How late messages arrived; nothing is drawn where none was sent.",
         "no message was delivered in this period",
         "s",
     )
-    queries = [Query(quantile(0.5, buckets), "median"), Query(quantile(0.95, buckets), "95 of 100 within")]
+    queries = [Query(quantile(0.5, buckets), "p50"), Query(quantile(0.95, buckets), "p95")]
     panel = lines(about, queries)
     return panel.span_nulls(False).show_points(VisibilityMode.ALWAYS)
 
@@ -255,7 +262,7 @@ def _hooks() -> PanelBuilder:
 
 def _hook_duration() -> PanelBuilder:
     about = About(
-        "Hooks, how long they took",
+        "Hook duration",
         "Mean duration of each hook's runs. A hook that an approval waits for must end before NotBefore.",
         "no hooks are configured, or none ran in this period",
         "s",

@@ -38,8 +38,13 @@ class Scope:
         return f"{name}{{{self.vms}}}"
 
 
-STARTED, NOT_STARTED = 'phase="started"', 'phase!="started"'
+STARTED, NOT_STARTED, CRITICAL = 'phase="started"', 'phase!="started"', 'severity="critical"'
 """Matchers for recorded events."""
+
+_LEVELS = " or ".join(
+    f'label_replace(vector({level}), "severity", "{severity}", "", "")'
+    for level, severity in enumerate(("info", "warning", "critical"), start=1)
+)
 
 
 def whole(series: str, by: str) -> str:
@@ -81,23 +86,12 @@ def quantile(share: float, buckets: str, window: str = "$__rate_interval") -> st
     return f"histogram_quantile({share}, sum by (le) (rate({buckets}[{window}]))) >= 0"
 
 
-def states(scope: Scope) -> str:
-    """Return for each VM and type 0 for nothing, 1 for Scheduled, 2 for Started, -1 where Azure is silent.
+def graded(scope: Scope) -> str:
+    """Return for each VM and event 1 for info, 2 for warning, 3 for critical, also while the VM is down.
 
-    Labels that users add to their targets stay, so VMs of two clusters may share a name.
+    With one selector, as each is read over the whole period.
     """
-    scheduled, started = (
-        f"sum without (event_status, target) ({selected} > bool 0)"
-        for selected in (
-            scope.metric("pending", f'event_status="{status}"', 'target="self"')
-            for status in ("Scheduled", "Started")
-        )
-    )
-    both = f"clamp_max(2 * {started} + {scheduled}, 2)"
-    up = scope.metric("up")
-    return (
-        f"{both} * ignoring (event_type) group_left () {up} + ignoring (event_type) group_left () ({up} - 1)"
-    )
+    return f"(0 * {scope.event()} + on (severity) group_left () ({_LEVELS}))"
 
 
 def status(scope: Scope) -> str:

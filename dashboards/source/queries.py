@@ -24,8 +24,6 @@ class Shape(Enum):
     """Values at the end of the period."""
     ROWS = auto()
     """Values at its end as rows of a table, with a column for each label."""
-    BUCKETS = auto()
-    """The buckets of a histogram at its end, each without those below it."""
 
 
 @dataclass(frozen=True)
@@ -49,5 +47,5 @@ def _target(query: Query, letter: str) -> prometheus.Dataquery:
     if query.shape in (Shape.SERIES, Shape.EXEMPLARS):
         target = target.range().exemplar(query.shape is Shape.EXEMPLARS)
         return target.format(PromQueryFormat.TIME_SERIES)
-    formats = {Shape.ROWS: PromQueryFormat.TABLE, Shape.BUCKETS: PromQueryFormat.HEATMAP}
-    return target.instant().format(formats.get(query.shape, PromQueryFormat.TIME_SERIES))
+    is_table = query.shape is Shape.ROWS
+    return target.instant().format(PromQueryFormat.TABLE if is_table else PromQueryFormat.TIME_SERIES)

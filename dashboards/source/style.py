@@ -16,20 +16,11 @@ CALM, NOTICE, ALARM, UNKNOWN, PLAIN = "green", "orange", "red", "purple", "blue"
 NOTHING = "transparent"
 """For a number that needs no colour among coloured ones."""
 
-STATES = {
-    -2: ("down", ALARM),
-    -1: ("not known", UNKNOWN),
-    0: ("nothing", "#2c3235"),
-    1: ("Scheduled", NOTICE),
-    2: ("Started", ALARM),
-}
-"""How the values of `promql.states` and `promql.status` read."""
+SEVERITIES = {1: ("info", PLAIN), 2: ("warning", NOTICE), 3: ("critical", ALARM)}
+"""The severities of events by the values of `promql.graded`: events have no other colours."""
 
-PHASES = {"advised": ("advised", NOTICE), "scheduled": ("scheduled", NOTICE), "started": ("started", ALARM)}
-"""The colours of phases."""
-
-URGENT: Mapping[float, str] = {-1e9: ALARM, 300: NOTICE, 900: "yellow", 3600: CALM}
-"""The colours of the time to NotBefore, in seconds."""
+STATES = {-2: ("down", ALARM), -1: ("not known", UNKNOWN), 0: ("no event", "#2c3235")} | SEVERITIES
+"""How the values of `promql.graded` read, with those for the time without an event."""
 
 WATCH = {
     -1: ("down", ALARM),
@@ -44,16 +35,16 @@ OUTCOMES = {
     "succeeded": CALM,
     "exported": CALM,
     "completed": CALM,
-    "approved": "#8ab8ff",
-    "cancelled": PLAIN,
-    "scheduled": NOTICE,
-    "advised": "light-orange",
-    "imminent": "dark-orange",
+    "approved": "dark-green",
+    "cancelled": "light-green",
+    "scheduled": "light-blue",
+    "advised": "super-light-blue",
+    "imminent": "semi-dark-blue",
     "updated": "yellow",
     "dry_run": PLAIN,
     "limited": "yellow",
     "throttled": "yellow",
-    "started": ALARM,
+    "started": "dark-blue",
     "failed": ALARM,
     "hook_failed": "dark-red",
     "timeout": NOTICE,
@@ -66,7 +57,7 @@ OUTCOMES = {
     "dropped": ALARM,
     "vanished": UNKNOWN,
 }
-"""The colours of outcomes and transitions, by the label's value."""
+"""The colours of outcomes and transitions, by the label's value: phases of events are shades of blue."""
 
 
 def patterns() -> dict[str, str]:

@@ -169,7 +169,7 @@ def _series(panel: Mapping[str, Any], answers: Sequence[Sequence[Mapping[str, An
     for target, answer in zip(panel["targets"], answers, strict=True):
         asks = asked(panel, target)
         named = [(_name(asks, one["metric"]), _points(one["values"])) for one in answer]
-        found += _apart(named) if asks.format == "heatmap" else sorted(named)
+        found += sorted(named)
     return [(_renamed(panel, name), values) for name, values in found]
 
 
@@ -182,16 +182,6 @@ def _name(asks: Asked, metric: Mapping[str, str]) -> str:
 
 def _points(values: Sequence[Sequence[Any]]) -> list[tuple[float, float]]:
     return [(float(at), float(value)) for at, value in values if value != "NaN"]
-
-
-def _apart(buckets: Sequence[Series]) -> list[Series]:
-    """Take from each bucket of a histogram what those below it hold."""
-    ordered = sorted(buckets, key=lambda bucket: float(bucket[0]))
-    below, apart = 0.0, []
-    for name, values in ordered:
-        apart.append((name, [(at, value - below) for at, value in values]))
-        below = values[-1][1]
-    return apart
 
 
 def _renamed(panel: Mapping[str, Any], name: str) -> str:

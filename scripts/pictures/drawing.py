@@ -57,25 +57,6 @@ def numbers(canvas: Canvas, panel: Mapping[str, Any], found: Sequence[Series]) -
     )
 
 
-def bars(canvas: Canvas, _panel: Mapping[str, Any], found: Sequence[Series]) -> None:
-    """Draw horizontal bars with their names to the left."""
-    top, room = 34.0, canvas.height - 44
-    step = min(room / max(len(found), 1), 44)
-    largest = max(*(values[-1][1] for _, values in found), 1)
-    left = 12 + 6.4 * max(len(name) for name, _ in found)
-    for index, (name, values) in enumerate(found):
-        y, value = top + index * step, values[-1][1]
-        length = (canvas.width - left - 50) * value / largest
-        canvas.axes.add_patch(
-            Rectangle((left, y + 2), canvas.width - left - 50, step - 5, color=LINE, alpha=0.5)
-        )
-        canvas.axes.add_patch(Rectangle((left, y + 2), length, step - 5, color="#5794f2", alpha=0.8))
-        canvas.axes.text(left - 6, y + step / 2, name, color=INK, size=8, ha="right", va="center")
-        canvas.axes.text(
-            canvas.width - 44, y + step / 2, f"{value:.0f}", color="#5794f2", size=10, va="center"
-        )
-
-
 def timeline(canvas: Canvas, panel: Mapping[str, Any], found: Sequence[Series]) -> None:
     """Draw states as stretches of colour, a row for each series."""
     field = panel["fieldConfig"]["defaults"]
@@ -245,7 +226,6 @@ def _clock(at: float) -> str:
 
 KINDS: Mapping[str, Callable[[Canvas, Mapping[str, Any], Sequence[Series]], None]] = {
     "stat": numbers,
-    "bargauge": bars,
     "state-timeline": timeline,
     "timeseries": curves,
 }

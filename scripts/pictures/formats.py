@@ -15,6 +15,12 @@ COLORS = {
     "dark-red": "#c4162a",
     "dark-orange": "#fa6400",
     "light-orange": "#ffb357",
+    "super-light-blue": "#c0d8ff",
+    "light-blue": "#8ab8ff",
+    "semi-dark-blue": "#3274d9",
+    "dark-blue": "#1f60c4",
+    "light-green": "#96d98d",
+    "dark-green": "#37872d",
     "text": "#ccccdc",
 }
 PALETTE = ("#73bf69", "#f2cc0c", "#8ab8ff", "#ff780a", "#f2495c", "#5794f2", "#b877d9", "#705da0", "#37872d")

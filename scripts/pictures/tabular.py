@@ -83,8 +83,10 @@ def _cell(
     ink, shown = INK, ""
     word = formats.mapped(value, override) if isinstance(value, str | float) else None
     if word:
-        shown, ink = word[0], "#111217"
-        canvas.axes.add_patch(Rectangle((x, y + 3), width - 6, _ROW_PIXELS - 6, color=word[1], lw=0))
+        shown = word[0]
+        if word[1] != "transparent":
+            ink = "#111217"
+            canvas.axes.add_patch(Rectangle((x, y + 3), width - 6, _ROW_PIXELS - 6, color=word[1], lw=0))
     elif isinstance(value, str):
         shown = value
         ink = "#6e9fff" if "links" in override else INK

@@ -13,10 +13,10 @@ from dashboards.source.promql import (
     STARTED,
     Scope,
     announced,
+    graded,
     number,
     placed,
     rises,
-    states,
     status,
     vms,
     watch,
@@ -78,20 +78,17 @@ def test_announced_is_a_mean_over_hits(tmp_path: Path) -> None:
     _check(tmp_path, announced(ALL), series, {'{event_type="Freeze"}': 7})
 
 
-def test_states_are_told_apart(tmp_path: Path) -> None:
-    """Started outranks Scheduled, a blind exporter is unknown, and two clusters may use one name."""
-    series = []
-    for cluster, there, up in (("x", "Scheduled", "1"), ("y", "Started", "1"), ("z", "Started", "0")):
-        series.append(_series("up", f"{up}x10", cluster=cluster))
-        for each in ("Scheduled", "Started"):
-            labels = {"cluster": cluster, "event_type": "Reboot", "event_status": each, "target": "self"}
-            series.append(_series("pending", f"{int(each == there)}x10", **labels))
-    series.append(
-        _series("pending", "3x10", cluster="x", event_type="Reboot", event_status="Started", target="other")
-    )
-    given = 'event_type="Reboot", instance="a", job="azure-scheduled-events-exporter"'
-    wanted = {f'{{cluster="{name}", {given}}}': value for name, value in (("x", 1), ("y", 2), ("z", -1))}
-    _check(tmp_path, states(ALL), series, wanted)
+def test_severities_are_told_apart(tmp_path: Path) -> None:
+    """The highest one of a VM and type is shown, and two clusters may use one name."""
+    given = {"event_type": "Reboot", "event_id": "A"}
+    series = [
+        _event("900x10", cluster="x", phase="scheduled", severity="warning", **given),
+        _event("60x10", cluster="y", phase="started", severity="critical", **given),
+        _event("900x10", cluster="y", phase="scheduled", severity="warning", **given | {"event_id": "B"}),
+        _event("0x10", cluster="z", phase="started", severity="info", **given | {"event_type": "Freeze"}),
+    ]
+    wanted = {'{cluster="x"}': 2, '{cluster="y"}': 3, '{cluster="z"}': 1}
+    _check(tmp_path, f"max by (cluster) {graded(ALL)}", series, wanted)
 
 
 def test_a_vm_that_is_down_keeps_its_event_and_its_place(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from tests.dashboards.scene import Scene, scene
 from tests.end_to_end.program import eventually, query
 
 P = "azure_scheduled_events_"
-IDLE = {"VMs, Scheduled": 0, "VMs, Started": 0, "VMs watched": 4, "Not watched": 0}
+IDLE = {"Critical": 0, "Scheduled": 0, "Started": 0, "Watched": 4, "Not watched": 0}
 """What the fleet's numbers are before anything has happened: zeros, not holes."""
-PLAYED = IDLE | {"VMs, Scheduled": 2, "VMs, Started": 1}
+PLAYED = IDLE | {"Scheduled": 2, "Started": 1}
 """What they are after `played`."""
 
 
@@ -60,11 +60,11 @@ def test_every_query_gives_data(played: Scene) -> None:
         for asks in queries(load(name))
         if not _values(played, name, asks)
     }
-    assert {(name, panel) for name, panel, _ in empty} == {("fleet", "Who is not watched")}, empty
+    assert {(name, panel) for name, panel, _ in empty} == {("fleet", "VMs not watched")}, empty
     played.exporters["demo_3"].stop()
     played.until('up{instance="demo_3"} == 0')
     assert not [one for one in empty if not any(_values(played, "fleet", asks) for asks in _asks(one[2]))]
-    assert _rows(played, "Who is not watched", "instance")["demo_3"][0] == -1
+    assert _rows(played, "VMs not watched", "instance")["demo_3"][0] == -1
     played.exporters["demo_3"].start()
     played.until(f"count({P}up == 1) == 4")
     names = {series["__name__"] for series in played.api("series", **{"match[]": '{job=~".+"}'})}
@@ -82,7 +82,7 @@ def test_an_event_counts_once(played: Scene) -> None:
 
 def _tables_agree(played: Scene) -> bool:
     rows = _rows(played, "Impact by event type", "event_type")
-    assert _rows(played, "Now", "event_type").keys() == {"Freeze", "Reboot"}
+    assert _rows(played, "Current events", "event_type").keys() == {"Freeze", "Reboot"}
     # Events, VMs hit, the shortest and the mean notice, the expected pause.
     assert rows["Reboot"][:2] == [2, 4]
     assert 0 <= rows["Reboot"][2] <= rows["Reboot"][3] < 600

@@ -82,19 +82,19 @@ def test_empty_cells_are_empty(played: Scene, title: str) -> None:
 
 def test_a_vm_that_is_down_keeps_its_event(played: Scene) -> None:
     """It comes with its state, and its event is in progress; it is the one that is not watched."""
-    rows = cells(played, "Now")
-    shown = {row["VM"]: (row["VM is"], row["Type"], row["Status"]) for row in rows}
+    rows = cells(played, "Current events")
+    shown = {row["VM"]: (row["Watch"], row["Type"], row["Phase"]) for row in rows}
     assert shown == {
-        "demo_0": ("down", "Reboot", "Started"),
-        "demo_1": ("watched", "Reboot", "Started"),
-        "demo_2": ("watched", "Redeploy", "Scheduled"),
+        "demo_0": ("down", "Reboot", "started"),
+        "demo_1": ("watched", "Reboot", "started"),
+        "demo_2": ("watched", "Redeploy", "scheduled"),
     }
-    assert [(row["VM"], row["VM is"]) for row in cells(played, "Who is not watched")] == [("demo_0", "down")]
+    assert [(row["VM"], row["Watch"]) for row in cells(played, "VMs not watched")] == [("demo_0", "down")]
 
 
 def test_a_started_event_has_no_time_left(played: Scene) -> None:
     """Facts missing from Azure are blank, the others are readable."""
-    rows = {row["VM"]: row for row in cells(played, "Now")}
+    rows = {row["VM"]: row for row in cells(played, "Current events")}
     assert rows["demo_1"]["Time left"] == rows["demo_2"]["In progress for"] == ""
     assert rows["demo_1"]["NotBefore, or start"].startswith("20")
     assert rows["demo_2"]["Time left"].endswith("mins")
