@@ -18,12 +18,13 @@ from tests.end_to_end.program import eventually, get
 @pytest.mark.parametrize(
     ("labels", "receiver"),
     [
-        ("alertname=ScheduledEventPending severity=critical event_type=Preempt event_id=a", "pager"),
+        ("alertname=ScheduledEventPending severity=critical event_type=Preempt event_id=a", "pager,chat"),
+        ("alertname=ScheduledEventPending severity=warning event_type=Preempt event_id=a", "chat"),
         ("alertname=ScheduledEventPending severity=warning event_type=Reboot event_id=a", "chat"),
-        ("alertname=ScheduledEventStarted severity=critical event_type=Reboot event_id=a", "chat"),
+        ("alertname=ScheduledEventStarted severity=critical event_type=Reboot event_id=a", "pager,chat"),
         ("alertname=ScheduledEventStarted severity=info event_type=Freeze event_id=a", "log"),
         ("alertname=ScheduledEventOverrun severity=critical event_type=Reboot event_id=a", "pager"),
-        ("alertname=ScheduledEventImminent severity=critical event_type=Terminate event_id=a", "pager"),
+        ("alertname=ScheduledEventImminent severity=critical event_type=Terminate event_id=a", "pager,chat"),
         ("alertname=ScheduledEventsConcurrent severity=warning", "chat"),
         ("alertname=ScheduledEventsMany severity=critical", "pager"),
         ("alertname=ScheduledEventHookFailed severity=critical instance=a", "pager"),
@@ -33,7 +34,7 @@ from tests.end_to_end.program import eventually, get
     ],
 )
 def test_routes(labels: str, receiver: str) -> None:
-    """Alerts about events are routed by event type, others by severity."""
+    """Critical pages, warning is for chat, info for the log; chat has the whole story of an event."""
     said = tool(
         "amtool", "config", "routes", "test", f"--config.file={EXAMPLE}", f"--verify.receivers={receiver}",
         *labels.split(),
@@ -75,6 +76,22 @@ def test_what_an_event_takes_down_is_inhibited(tmp_path: Path) -> None:
         sent += [{"alertname": name, "severity": how, "instance": vm} for name, how in others]
     wanted = {("Reboot", "NodeDown"), ("Reboot", "NodeSlow"), ("Freeze", "NodeSlow")}
     _inhibits(tmp_path, sent, wanted, "instance", "alertname")
+
+
+def test_alerts_that_name_the_node_are_inhibited(tmp_path: Path) -> None:
+    """Those of Kubernetes have no instance that is the VM's; those of other Nodes are reported."""
+    event = {
+        "alertname": "ScheduledEventStarted",
+        "event_type": "Reboot",
+        "event_id": "a",
+        "instance": "aks-0",
+    }
+    sent = [event | {"job": "vms", "severity": "critical", "node": "aks-0"}]
+    names = ("KubeNodeNotReady", "KubeNodeUnreachable", "KubeletDown")
+    for node in ("aks-0", "aks-1"):
+        sent += [{"alertname": name, "node": node, "instance": "kube-state-metrics:8080"} for name in names]
+    sent.append({"alertname": "KubePodCrashLooping", "severity": "warning"})
+    _inhibits(tmp_path, sent, {("aks-0", name) for name in names}, "node", "alertname")
 
 
 def _inhibits(
@@ -120,6 +137,8 @@ def test_a_group_is_not_looked_at_while_rules_are_evaluated() -> None:
     """Otherwise it would be seen with half of the alerts of an evaluation; `make test-fleet` shows it."""
     routes = yaml.safe_load(EXAMPLE.read_text())["route"]["routes"]
     (event,) = (route for route in routes if "event_id" in route.get("group_by", []))
-    for route in [event, *(route for route in event["routes"] if "group_wait" in route)]:
+    quick = [route for critical in event["routes"] for route in critical.get("routes", [])]
+    assert quick
+    for route in [event, *quick]:
         assert int(route["group_interval"].removesuffix("s")) % 5 == 0
         assert int(route["group_wait"].removesuffix("s")) % 5 in range(1, 4)

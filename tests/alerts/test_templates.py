@@ -90,6 +90,22 @@ def test_a_title_names_vms_type_and_time(tmp_path: Path, alerts: list[Json], tit
 
 
 @pytest.mark.parametrize(
+    ("severity", "status", "color"),
+    [
+        ("critical", "firing", "danger"),
+        ("warning", "firing", "warning"),
+        ("info", "firing", "#3274d9"),
+        ("critical", "resolved", "good"),
+    ],
+)
+def test_slacks_colour_follows_the_severity(tmp_path: Path, severity: str, status: str, color: str) -> None:
+    """A Freeze is not as red as a Reboot, and an end is green."""
+    alert = about("web_0", "Started", status)
+    alert["labels"]["severity"] = severity
+    assert render(tmp_path, "color", alert) == color
+
+
+@pytest.mark.parametrize(
     ("name", "link", "vms"),
     [
         ("slack", f"<{RUNBOOK}|Runbook>", "VMs: web_0, web_1"),
@@ -140,6 +156,7 @@ def test_what_slack_gets(tmp_path: Path) -> None:
     assert shown["title"] == "[WARNING] Reboot of web_0, web_1 scheduled, not before 2026-03-04 22:15:00 UTC"
     assert shown["text"].splitlines()[1] == "VMs: web_0, web_1"
     assert over["title"] == "Reboot of web_0, web_1 is no longer announced"
+    assert (shown["color"], over["color"]) == ("warning", "good")
 
 
 def _post(url: str, alerts: list[Json]) -> None:

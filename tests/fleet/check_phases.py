@@ -107,7 +107,8 @@ def test_no_event_is_told_in_the_wrong_order(tmp_path: Path) -> None:
             last = max(plan.over for own in plans for plan in own)
             # The longest way of a message: a scrape, an evaluation, an interval of its group; twice that.
             time.sleep(last + 30)
-        sent = [request.json for request in receiver.requests]
+        # The pager gets the critical ones alone.
+        sent = [request.json for request in receiver.requests if request.path == "/chat"]
     told: dict[str, list[tuple[str, ...]]] = {}
     for message in sent:
         firing = {one["labels"]["alertname"] for one in message["alerts"] if one["status"] == "firing"}
