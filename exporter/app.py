@@ -20,7 +20,7 @@ from exporter.clock import Clock
 from exporter.config import Overrides, loading
 from exporter.config.addresses import NotifyUrls, variables
 from exporter.config.loading import Loaded
-from exporter.errors import ConfigurationError, Mistakes
+from exporter.errors import ConfigurationError, ExporterError, Mistakes, StoppingError
 from exporter.health import DegradedReason, Health
 from exporter.metrics import Metrics, SnapshotCollector
 from exporter.model.views import Demonstration, Snapshot
@@ -35,7 +35,6 @@ from exporter.state.store import Store
 from exporter.systemd import Systemd, status
 from exporter.web.app import WebApp
 from exporter.web.webfile import WebConfig
-from exporter.work import Reloader
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +78,9 @@ class App:
         self._clock = clock
         self._systemd = Systemd(os.environ)
         self._signals: queue.SimpleQueue[_Signal | Mistakes] = queue.SimpleQueue()
-        self._reloader = Reloader(self.prepare)
+        # Held from reading a configuration until it is applied.
+        self._reloading = threading.Lock()
+        self._is_stopping = False
         self._loaded = self._read()
         self._config = self._loaded.config
         self.health = Health(clock)
@@ -110,7 +111,7 @@ class App:
                 self._pipeline,
                 self._metrics,
                 self._web.current,
-                self._reloader if self._options.enable_lifecycle else None,
+                self.reload if self._options.enable_lifecycle else None,
                 demonstration=self.demonstration,
             )
             self._server = Server(application, listener, tls=self._web.ssl_contexts())
@@ -159,7 +160,8 @@ class App:
             elif signalled is not _Signal.RELOAD:
                 return signalled is _Signal.STOP
             else:
-                self._systemd.reloading(self._reloader.request())
+                # It may take long. Signals are handled meanwhile.
+                threading.Thread(target=self._reload_by_signal, name="reload", daemon=True).start()
         log.error("exiting, so that a supervisor can restart the exporter", extra={"reason": hanging})
         return False
 
@@ -181,8 +183,39 @@ class App:
         """Make `wait` reload; safe in a signal handler."""
         self._signals.put(_Signal.RELOAD)
 
-    def prepare(self) -> Callable[[], None]:
-        """Read the configuration again, and return the function that applies it."""
+    def reload(self) -> None:
+        """Read the configuration again and apply it, in this thread; one at a time.
+
+        Raises:
+            ConfigurationError: it is invalid; the current one stays in use.
+            StoppingError: the exporter is stopping.
+        """
+        with self._reloading:
+            if self._is_stopping:
+                raise StoppingError
+            try:
+                fresh, plan = self._prepare()
+            except ConfigurationError as error:
+                facts = {"error": str(error)}
+                log.warning("reload failed; keeping the current configuration", extra=facts)
+                raise
+            if self._is_stopping:
+                raise StoppingError
+            self._use(fresh, plan)
+            log.info("configuration reloaded")
+
+    def _reload_by_signal(self) -> None:
+        self._systemd.reloading()
+        try:
+            self.reload()
+        except ExporterError:
+            # The log has it.
+            pass
+        except Exception:
+            log.exception("reload failed")
+        self._systemd.ready()
+
+    def _prepare(self) -> tuple[Loaded, Plan]:
         problem = ""
         try:
             fresh, plan = self._fresh()
@@ -192,7 +225,7 @@ class App:
             self._metrics.loaded(None)
             self.health.report(DegradedReason.RELOAD_FAILED, problem or str(error))
             raise
-        return partial(self._use, fresh, plan)
+        return fresh, plan
 
     def stop(self) -> None:
         """Stop within 10 s; unfinished jobs stay in the state for the next start."""
@@ -200,7 +233,10 @@ class App:
         deadline = self._clock.monotonic() + _STOP_SECONDS
         self._pipeline.hooks.begin_stop()
         self._pipeline.notifier.begin_stop()
-        self._reloader.stop(_RELOAD_STOP_SECONDS)
+        self._is_stopping = True
+        # No part is configured while it stops; one that is still being read is not applied any more.
+        if self._reloading.acquire(timeout=_RELOAD_STOP_SECONDS):
+            self._reloading.release()
         ended = self._pipeline.stop()
         self._server.stop(_SERVER_STOP_SECONDS)
         ended = self._pipeline.notifier.join(deadline - self._clock.monotonic()) and ended

@@ -6,7 +6,6 @@ import socket
 import sys
 import time
 from collections.abc import MutableMapping
-from concurrent.futures import Future
 
 from exporter.health import Problem
 from exporter.model.views import Snapshot
@@ -45,10 +44,9 @@ class Systemd:
         if fields:
             self._send(*fields)
 
-    def reloading(self, outcome: "Future[None]") -> None:
-        """Report that the configuration is being reloaded, and when that is done."""
+    def reloading(self) -> None:
+        """Report that the configuration is being reloaded; `ready` reports the end."""
         self._send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
-        outcome.add_done_callback(lambda _: self._send("READY=1"))
 
     def stopping(self) -> None:
         self._send("STOPPING=1")

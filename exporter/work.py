@@ -1,4 +1,4 @@
-"""Background work: loops on threads, back-off, reloads, a watchdog, and reports to the watch."""
+"""Background work: loops on threads, back-off, a watchdog, and reports to the watch."""
 
 import contextlib
 import logging
@@ -7,12 +7,10 @@ import queue
 import random
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 
 import msgspec
 
 from exporter.clock import Clock
-from exporter.errors import ConfigurationError, StoppingError
 from exporter.model.reports import ApprovalRequest, WorkerReport
 
 log = logging.getLogger(__name__)
@@ -134,83 +132,6 @@ class Backoff:
         longest = self._early_longest if early else self._longest
         pause = min(self._first * 2.0 ** min(self.failures - 1, 20), longest - took if early else longest)
         return max(pause * (1 - self._chance() / 2), min(self._first, longest))
-
-
-class Reloader:
-    """Reloads the configuration on request, on its own thread; thread-safe.
-
-    ``prepare`` reads the configuration, which may take long, and returns the function that applies it.
-    Requests that arrive during a reload share the next one: a flood of them costs two reloads.
-    """
-
-    def __init__(self, prepare: Callable[[], Callable[[], None]]) -> None:
-        self._prepare = prepare
-        self._lock = threading.Lock()
-        self._applying = threading.Lock()
-        # The requests that the reload in progress is for, and the later ones.
-        self._served: list[Future[None]] = []
-        self._waiting: list[Future[None]] = []
-        self._loop = Loop("reload", self._reload)
-
-    def request(self) -> Future[None]:
-        """Return the result of a reload that begins after this call; does not block.
-
-        The result is a `ConfigurationError` if the configuration is invalid, and a `StoppingError` if `stop`
-        is called first.
-        """
-        future: Future[None] = Future()
-        # A client that disconnects cancels its request; setting its result must still be possible.
-        future.set_running_or_notify_cancel()
-        with self._lock:
-            if self._loop.stopping:
-                future.set_exception(StoppingError())
-            else:
-                self._waiting.append(future)
-        self._loop.start()
-        self._loop.wake()
-        return future
-
-    def stop(self, timeout: float) -> None:
-        """Fail all requests that have no result yet. No configuration is applied afterwards.
-
-        Waits up to ``timeout`` seconds for one that is being applied, but not for one that is being read.
-        """
-        with self._lock:
-            self._loop.stop()
-            failed, self._served, self._waiting = self._served + self._waiting, [], []
-        for future in failed:
-            future.set_exception(StoppingError())
-        if self._applying.acquire(timeout=timeout):
-            self._applying.release()
-
-    def _reload(self) -> None:
-        with self._lock:
-            self._served, self._waiting = self._waiting, []
-        if not self._served:
-            return
-        error = self._load()
-        with self._lock:
-            served, self._served = self._served, []
-        for future in served:
-            if error is None:
-                future.set_result(None)
-            else:
-                future.set_exception(error)
-
-    def _load(self) -> Exception | None:
-        try:
-            apply = self._prepare()
-            with self._applying:
-                if not self._loop.stopping:
-                    apply()
-                    log.info("configuration reloaded")
-        except ConfigurationError as error:
-            log.warning("reload failed; keeping the current configuration", extra={"error": str(error)})
-            return error
-        except Exception as error:
-            log.exception("reload failed")
-            return error
-        return None
 
 
 class _Work(msgspec.Struct, eq=False):

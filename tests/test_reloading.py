@@ -1,113 +1,97 @@
-import queue
+"""Reloads that meet one another, or a stop."""
+
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
+from exporter.app import App
 from exporter.errors import ConfigurationError, StoppingError
-from exporter.work import Reloader
+from tests.bench import Bench, Build
 
-SECONDS = 20.0
-
-
-class Configurations:
-    def __init__(self) -> None:
-        self.begun: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self.results: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
-        self.applied = 0
-
-    def prepare(self) -> Callable[[], None]:
-        self.begun.put(None)
-        error = self.results.get(timeout=SECONDS)
-        if error is not None:
-            raise error
-        return self.apply
-
-    def apply(self) -> None:
-        self.applied += 1
-
-    def wait(self) -> None:
-        self.begun.get(timeout=SECONDS)
+SECONDS = 60.0
 
 
-@pytest.fixture
-def configurations() -> Configurations:
-    return Configurations()
+class Gate:
+    """Holds what goes through one method of the application, until it is opened."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        self.reached: threading.Semaphore = threading.Semaphore(0)
+        self.opened = threading.Semaphore(0)
+        self.passed = 0
+        method: Callable[..., object] = getattr(App, name)
+
+        def held(*given: object) -> object:
+            self.reached.release()
+            assert self.opened.acquire(timeout=SECONDS)
+            self.passed += 1
+            return method(*given)
+
+        monkeypatch.setattr(App, name, held)
 
 
-@pytest.fixture
-def reloader(configurations: Configurations) -> Iterator[Reloader]:
-    others = threading.enumerate()
-    found = Reloader(configurations.prepare)
-    yield found
-    found.stop(SECONDS)
-    for thread in threading.enumerate():
-        if thread not in others:
-            thread.join(SECONDS)
-            assert not thread.is_alive()
+def asked(pool: ThreadPoolExecutor, bench: Bench) -> Future[None]:
+    return pool.submit(bench.app.reload)
 
 
-def test_requests_share_the_reload_that_begins_after_them(
-    configurations: Configurations, reloader: Reloader
-) -> None:
-    """A hundred requests during a reload, which may have read the old file, cost one more."""
-    first = reloader.request()
-    configurations.wait()
-    others = [reloader.request() for _ in range(100)]
-    assert not first.done()
-    configurations.results.put(None)
-    assert first.result(SECONDS) is None
-    configurations.wait()
-    assert not any(other.done() for other in others)
-    configurations.results.put(None)
-    assert [other.result(SECONDS) for other in others] == [None] * 100
-    assert configurations.applied == 2
+def test_one_reload_at_a_time(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is asked for during another begins after it, so that it reads the newest file."""
+    bench = build("")
+    gate = Gate(monkeypatch, "_fresh")
+    with ThreadPoolExecutor(2) as pool:
+        reloads = [asked(pool, bench), asked(pool, bench)]
+        assert gate.reached.acquire(timeout=SECONDS)
+        assert not gate.reached.acquire(timeout=0.05)
+        gate.opened.release()
+        assert gate.reached.acquire(timeout=SECONDS)
+        gate.opened.release()
+        assert [one.result(SECONDS) for one in reloads] == [None, None]
+    assert gate.passed == 2
 
 
-@pytest.mark.parametrize("error", [ConfigurationError("c.yml:1: bad"), ZeroDivisionError("ours")])
-def test_a_reload_that_fails(
-    configurations: Configurations, reloader: Reloader, error: Exception, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Whoever asked gets the reason, it is logged, nothing is applied, and the next one succeeds."""
-    for result in (error, None):
-        configurations.results.put(result)
-        assert reloader.request().exception(SECONDS) is result
-    assert configurations.applied == 1
-    (record,) = caplog.records
-    assert record.getMessage().startswith("reload failed")
+def test_a_reload_that_fails_is_followed_by_others(build: Build, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever asked gets the reason, which is logged, and the next one succeeds."""
+    bench = build("")
+    bench.file.write_text("imds: {port: 80}")
+    with pytest.raises(ConfigurationError, match="unknown key"):
+        bench.app.reload()
+    assert [one.getMessage().partition(";")[0] for one in caplog.records][-1] == "reload failed"
+    bench.file.write_text("")
+    bench.app.reload()
+    assert bench.metric("config_last_reload_successful") == 1
 
 
-def test_a_stop_fails_all_requests(configurations: Configurations, reloader: Reloader) -> None:
-    """Those under way, those that wait and later ones fail at once, and nothing is applied any more."""
-    requests = [reloader.request()]
-    configurations.wait()
-    requests += [reloader.request(), reloader.request()]
-    reloader.stop(SECONDS)
-    requests.append(reloader.request())
-    assert all(isinstance(request.exception(0), StoppingError) for request in requests)
-    configurations.results.put(None)
+def test_a_stop_during_a_reload(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is still being read is not applied, and a later reload is refused."""
+    bench = build("")
+    reading, applying = Gate(monkeypatch, "_fresh"), Gate(monkeypatch, "_use")
+    with ThreadPoolExecutor(1) as pool:
+        reload = asked(pool, bench)
+        assert reading.reached.acquire(timeout=SECONDS)
+        bench.app.stop()
+        reading.opened.release()
+        assert isinstance(reload.exception(SECONDS), StoppingError)
+    with pytest.raises(StoppingError):
+        bench.app.reload()
+    assert applying.passed == 0
+    applying.opened.release()
+    bench.start()
 
 
-def test_a_stop_waits_for_what_is_being_applied(configurations: Configurations) -> None:
+def test_a_stop_waits_for_what_is_being_applied(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """No part is configured while it stops."""
-    applying, go_on = threading.Event(), threading.Event()
-
-    def apply() -> None:
-        applying.set()
-        assert go_on.wait(SECONDS)
-        configurations.apply()
-
-    def stop() -> None:
-        reloader.stop(SECONDS)
-        stopped.set_result(configurations.applied)
-
-    reloader = Reloader(lambda: apply)
-    stopped: Future[int] = Future()
-    request = reloader.request()
-    assert applying.wait(SECONDS)
-    threading.Thread(target=stop).start()
-    assert isinstance(request.exception(SECONDS), StoppingError)
-    assert not stopped.done()
-    go_on.set()
-    assert stopped.result(SECONDS) == 1
+    bench = build("")
+    monkeypatch.setattr("exporter.app._RELOAD_STOP_SECONDS", SECONDS)
+    gate = Gate(monkeypatch, "_use")
+    with ThreadPoolExecutor(2) as pool:
+        reload = asked(pool, bench)
+        assert gate.reached.acquire(timeout=SECONDS)
+        stop = pool.submit(bench.app.stop)
+        assert not gate.reached.acquire(timeout=0.05)
+        assert not stop.done()
+        gate.opened.release()
+        assert reload.result(SECONDS) is None
+        stop.result(SECONDS)
+    gate.opened.release()
+    bench.start()

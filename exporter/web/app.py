@@ -24,7 +24,6 @@ from exporter.serving.http import JSON, Handler, Request, Response, tagged, text
 from exporter.web import api
 from exporter.web.auth import Guard
 from exporter.web.webfile import WebSettings
-from exporter.work import Reloader
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +79,7 @@ class WebApp:
     """The web application: its routes and the processing of requests.
 
     ``settings`` is called for every request, so that a changed web configuration applies at once. Without
-    ``reloader`` nobody can reload.
+    ``reload`` nobody can reload.
     """
 
     def __init__(
@@ -88,14 +87,14 @@ class WebApp:
         views: Views,
         metrics: Metrics,
         settings: Callable[[], WebSettings],
-        reloader: Reloader | None = None,
+        reload: Callable[[], None] | None = None,
         *,
         demonstration: Demonstration | None = None,
     ) -> None:
         self._views = views
         self._registry = metrics.registry
         self._settings = settings
-        self._reloader = reloader
+        self._reload_configuration = reload
         self._demonstration = demonstration
         self._guard = Guard(views.clock, metrics.failed_logins)
         self._renderings = Renderings()
@@ -181,12 +180,12 @@ class WebApp:
         return text(f"Out of service: {reason}", 503) if reason else text("In service.")
 
     def _reload(self, request: Request) -> Response:
-        if self._reloader is None:
+        if self._reload_configuration is None:
             return text("403 Forbidden; start with --web.enable-lifecycle to allow this", 403)
         if _from_elsewhere(request):
             return text("403 Forbidden; the request comes from a page of another site", 403)
         try:
-            self._reloader.request().result()
+            self._reload_configuration()
         except ConfigurationError as error:
             return text(f"Reload failed, keeping the current configuration: {error}", 500)
         except StoppingError as error:

@@ -248,7 +248,7 @@ def test_a_problem_of_a_removed_url_does_not_return(build: Build, receiver: Rece
     bench = build(settings(receiver))
 
     def refuse_after_reload(_: object) -> int:
-        bench.app.prepare()()
+        bench.app.reload()
         return 503
 
     bench.file.write_text("")

@@ -139,7 +139,7 @@ def test_a_reload_during_a_poll(build: Build, monkeypatch: pytest.MonkeyPatch) -
     def reloading(client: ImdsClient) -> bytes:
         monkeypatch.setattr(ImdsClient, "fetch", fetch)
         bench.file.write_text(OFF)
-        bench.app.prepare()()
+        bench.app.reload()
         return fetch(client)
 
     monkeypatch.setattr(ImdsClient, "fetch", reloading)
@@ -360,7 +360,7 @@ def test_a_reload_waits_for_an_approval_that_is_being_sent(
     """What is on its way cannot be taken back: the answer to the reload comes after it."""
     bench, order = build(APPROVE), []
     bench.file.write_text(OFF)
-    approve, reload = ImdsClient.approve, threading.Thread(target=bench.app.prepare())
+    approve, reload = ImdsClient.approve, threading.Thread(target=bench.app.reload)
 
     def confirmed(confirm: Callable[[], None]) -> None:
         confirm()

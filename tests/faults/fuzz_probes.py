@@ -42,7 +42,6 @@ from exporter.state.store import Store
 from exporter.watch.watch import log_transition
 from exporter.web import webfile
 from exporter.web.webfile import WebSettings
-from exporter.work import Reloader
 from tests.bench.senders import MemorySender
 from tests.builders import body, scheduled
 from tests.clocks import NOW, HandClock
@@ -222,7 +221,7 @@ def ports() -> tuple[int, int]:
     """Start both servers, once in a process; they end with it."""
     users = {"alice": bcrypt.hashpw(b"secret", bcrypt.gensalt(4))}
     applications = [
-        support.application(reloader=Reloader(lambda: lambda: None)),
+        support.application(reload=lambda: None),
         support.application(settings=lambda: WebSettings(users=users)),
     ]
     servers = [Server(application, listen("127.0.0.1:0")) for application in applications]

@@ -4,9 +4,10 @@ import json
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import islice
+from unittest.mock import Mock
 
 import pytest
 import requests
@@ -14,13 +15,12 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import GaugeMetricFamily
 
 from exporter import __version__
-from exporter.errors import ConfigurationError
+from exporter.errors import ConfigurationError, StoppingError
 from exporter.health import DegradedReason
 from exporter.metrics import Metrics
 from exporter.simulator import Fault
 from exporter.web.app import MOST_IN_WORK
 from exporter.web.webfile import WebSettings
-from exporter.work import Reloader
 from tests.bench import Build
 from tests.builders import FREEZE_ID, raw_event
 from tests.clocks import NOW
@@ -129,16 +129,12 @@ def test_pages_of_other_sites_cannot_reload(build: Build, is_allowed: bool) -> N
 
 def test_a_reload_that_fails_is_answered_with_the_reason() -> None:
     """The message has the file and the line; while the exporter stops, the status is 503."""
-
-    def refuse() -> Callable[[], None]:
-        raise ConfigurationError("c.yml:3: imds.port: unknown key")
-
-    reloader = Reloader(refuse)
-    answer = ask(application(reloader=reloader), "/-/reload", "POST")
+    reload = Mock(side_effect=ConfigurationError("c.yml:3: imds.port: unknown key"))
+    answer = ask(application(reload=reload), "/-/reload", "POST")
     assert answer.status == 500
     assert "c.yml:3: imds.port: unknown key" in answer.text
-    reloader.stop(0)
-    answer = ask(application(reloader=reloader), "/-/reload", "POST")
+    reload.side_effect = StoppingError
+    answer = ask(application(reload=reload), "/-/reload", "POST")
     assert (answer.status, answer.text) == (503, "503 Service Unavailable; the exporter is stopping\n")
 
 
