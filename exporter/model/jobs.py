@@ -76,13 +76,3 @@ class CommandResult(msgspec.Struct, frozen=True):
     stopped: bool = False
     # The end of its output, on one line.
     output: str = ""
-
-
-class ProcessIdentity(msgspec.Struct, frozen=True):
-    """A process, told from a later one of the same number."""
-
-    pid: int
-    # In the kernel's ticks since the boot.
-    started: int
-    # The id of the boot.
-    boot: str

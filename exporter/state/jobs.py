@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from exporter.clock import HOUR, Clock, Moment, moment, renewed, seconds_since
 from exporter.model.facts import Fact, WorkKind, work_fact
-from exporter.model.jobs import HookOutcome, Job, ProcessIdentity
+from exporter.model.jobs import HookOutcome, Job
 from exporter.model.lifecycle import HISTORY, Life, Transition, weight
 from exporter.model.reports import WorkerReport, hook_failure
 from exporter.state.facts import Facts
@@ -100,8 +100,6 @@ class Record(msgspec.Struct, Generic[W], frozen=True, omit_defaults=True):
     queued: Moment | None = None
     # The key of the incident that a message may have opened, once it is done, "" for none.
     incident: str = ""
-    # The command of a hook that was started last.
-    process: ProcessIdentity | None = None
 
 
 class Queue(BoundedTable[JobKey, Record[W]]):
@@ -308,13 +306,6 @@ class HookJobs(Jobs[Job]):
                 return 0
             transaction.put(self, key, begun := replace(record, attempts=record.attempts + 1))
         return begun.attempts
-
-    def record_process(self, key: JobKey, process: ProcessIdentity) -> None:
-        """Record which process a job has started, so that it can be ended if the exporter is killed."""
-        with self._journal.transaction() as transaction:
-            record = self.entries.get(key)
-            if record is not None and record.done is None:
-                transaction.put(self, key, replace(record, process=process))
 
     def record_end(
         self, key: JobKey, outcome: HookOutcome, at: datetime, *, begun: datetime, problem: str

@@ -1,9 +1,8 @@
 import logging
-from collections.abc import Callable
 
 import pytest
 
-from exporter.model.jobs import CommandResult, HookOutcome, ProcessIdentity
+from exporter.model.jobs import CommandResult, HookOutcome
 from exporter.outputs.hooks.command import Command
 from exporter.outputs.hooks.runner import MOST_AT_ONCE
 from exporter.state.jobs import MOST_BYTES
@@ -82,29 +81,6 @@ def test_failures_of_hooks_for_failures_are_counted(build: Build) -> None:
         bench.metric("hook_failures_total", hook="a", severity=how) for how in ("critical", "warning")
     ]
     assert failures == [1, 1]
-
-
-def test_a_run_that_outlived_its_exporter(
-    build: Build, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """If it cannot be ended before the hook runs again, the hook fails instead of running twice."""
-
-    def interrupted(*_: object, started: Callable[[ProcessIdentity], None], **__: object) -> CommandResult:
-        started(ProcessIdentity(4711, 1, "it"))
-        bench.loops.idle.add("hooks")
-        return CommandResult(HookOutcome.FAILED, None, 0.0, "killed", stopped=True)
-
-    monkeypatch.setattr("exporter.outputs.hooks.command.end_left_behind", lambda *_: False)
-    bench = build("hooks: [{name: a, command: [a]}]")
-    with monkeypatch.context() as patch:
-        patch.setattr("exporter.outputs.hooks.command.run", interrupted)
-        bench.show(raw_event())
-    bench.loops.idle.clear()
-    bench.kill()
-    bench.advance(1)
-    assert (bench.commands, bench.metric("hooks_total", hook="a", outcome="failed")) == ([], 1)
-    (ended,) = (vars(one) for one in caplog.records if one.getMessage() == "hook ended")
-    assert ended["reason"].startswith("not begun: process 4711, its run before the exporter was killed, ")
 
 
 def test_a_hook_that_is_removed(build: Build, caplog: pytest.LogCaptureFixture) -> None:

@@ -23,8 +23,8 @@ from msgspec.structs import replace
 
 from exporter import errors
 from exporter.clock import Clock
-from exporter.model.jobs import CommandResult, HookOutcome, ProcessIdentity
-from exporter.outputs.hooks.process import Process, left_behind, start
+from exporter.model.jobs import CommandResult, HookOutcome
+from exporter.outputs.hooks.process import Process, start
 from exporter.systemd import ALIVE_SECONDS
 from exporter.timefmt import format_duration
 
@@ -71,14 +71,12 @@ def run(
     output: Callable[[str], None],
     stop: threading.Event,
     clock: Clock,
-    started: Callable[[ProcessIdentity], None] = lambda _: None,
 ) -> CommandResult:
     """Run a command to its end, or to its time limit, or until ``stop`` is set; any number at once.
 
     ``output`` is called with each line of standard output and standard error, on this thread; its exceptions
-    are raised here after the command has been killed. ``started`` is called with the identity of the command,
-    where the system has one. A command that cannot be started has failed. After a stop this returns within
-    `GRACE_SECONDS` + `KILLED_SECONDS` + `LINGER_SECONDS`.
+    are raised here after the command has been killed. A command that cannot be started has failed. After a
+    stop this returns within `GRACE_SECONDS` + `KILLED_SECONDS` + `LINGER_SECONDS`.
     """
     begun = clock.monotonic()
     if stop.is_set():
@@ -93,37 +91,12 @@ def run(
     lines = Lines(output)
     supervisor = _Supervisor(process, lines, clock)
     try:
-        identity = process.identity()
-        if identity is not None:
-            started(identity)
         return replace(supervisor.result(command, stop, begun), output=lines.end())
     except BaseException:
         supervisor.end_at_once()
         raise
     finally:
         process.close()
-
-
-def end_left_behind(command: ProcessIdentity, clock: Clock) -> bool | None:
-    """End the group of a command whose exporter was killed while it ran, as at its time limit.
-
-    Return whether it has ended, or None if it had before.
-    """
-    group = left_behind(command)
-    if group is None or not group.alive():
-        return None
-
-    def ended_within(seconds: float) -> bool:
-        until = clock.monotonic() + seconds
-        while (is_alive := group.alive()) and clock.monotonic() < until:
-            time.sleep(_TICK_SECONDS)
-        return not is_alive
-
-    group.ask_to_end()
-    if ended_within(GRACE_SECONDS):
-        return True
-    group.kill()
-    return ended_within(KILLED_SECONDS)
 
 
 class _Supervisor:

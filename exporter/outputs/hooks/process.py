@@ -14,8 +14,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from exporter.model.jobs import ProcessIdentity
-
 _CHUNK_BYTES = 65536
 
 
@@ -73,10 +71,6 @@ if sys.platform == "win32":
             """Return whether the command itself still runs; the rest of the job gets no grace period."""
             return self.status() is None
 
-        def identity(self) -> ProcessIdentity | None:
-            """Return None: a command that outlives its exporter is not found again."""
-            return None
-
         def ask_to_end(self) -> None:
             """Send Ctrl-Break, which reaches console programs if this process has a console."""
             with contextlib.suppress(OSError):
@@ -93,11 +87,6 @@ if sys.platform == "win32":
             if self._job:
                 self._kernel.CloseHandle(self._job)
                 self._job = None
-
-    def left_behind(command: ProcessIdentity) -> Process | None:
-        """Return None: no `Process` here has an identity."""
-        del command
-        return None
 
     def start(
         argv: Sequence[str], stdin: bytes, environment: Mapping[str, str], inherited: Mapping[str, str]
@@ -127,42 +116,10 @@ else:
     _PROC = Path("/proc")
     _ENDED = ("Z", "X")
 
-    class Group:
-        """The process group of a command."""
-
-        def __init__(self, number: int) -> None:
-            self._number = number
-
-        def alive(self) -> bool:
-            """Return whether a process of the group still runs."""
-            try:
-                os.killpg(self._number, 0)
-            except ProcessLookupError:
-                return False
-            except PermissionError:
-                return True
-            # The group has members, but a zombie that its parent has not reaped yet has ended.
-            return any(state not in _ENDED for state in _states(self._number))
-
-        def ask_to_end(self) -> None:
-            """Send SIGTERM to the whole group, and continue stopped processes, so that they can react."""
-            self._signal(signal.SIGTERM)
-            self._signal(signal.SIGCONT)
-
-        def kill(self) -> None:
-            self._signal(signal.SIGKILL)
-
-        def _signal(self, number: signal.Signals) -> None:
-            # While the group has members, no other group can have its number.
-            if self.alive():
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(self._number, number)
-
-    class Process(Group):
+    class Process:
         """A command that was started in its own process group, with its output in one pipe."""
 
         def __init__(self, popen: "subprocess.Popen[bytes]") -> None:
-            super().__init__(popen.pid)
             self._popen = popen
             self._output = _output(popen)
             self._selector = selectors.PollSelector()
@@ -183,11 +140,24 @@ else:
 
         def alive(self) -> bool:
             """Return whether the command or another process of its group still runs."""
-            return self.status() is None or super().alive()
+            if self.status() is None:
+                return True
+            try:
+                os.killpg(self._popen.pid, 0)
+            except ProcessLookupError:
+                return False
+            except PermissionError:
+                return True
+            # The group has members, but a zombie that its parent has not reaped yet has ended.
+            return any(state not in _ENDED for state in _states(self._popen.pid))
 
-        def identity(self) -> ProcessIdentity | None:
-            """Return what a later exporter recognizes the command by; None if it has ended."""
-            return _identity(self._popen.pid)
+        def ask_to_end(self) -> None:
+            """Send SIGTERM to the whole group, and continue stopped processes, so that they can react."""
+            self._signal(signal.SIGTERM)
+            self._signal(signal.SIGCONT)
+
+        def kill(self) -> None:
+            self._signal(signal.SIGKILL)
 
         def close(self) -> None:
             """Close the output; processes that still write to it get an error."""
@@ -196,12 +166,11 @@ else:
             if self.status() is None:
                 threading.Thread(target=self._popen.wait, name="reaper", daemon=True).start()
 
-    def left_behind(command: ProcessIdentity) -> Group | None:
-        """Return the group of a command whose exporter was killed while it ran; None if it has ended.
-
-        What it started may continue then, and is not touched.
-        """
-        return Group(command.pid) if _identity(command.pid) == command else None
+        def _signal(self, number: signal.Signals) -> None:
+            # While the group has members, no other group can have its number.
+            if self.alive():
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self._popen.pid, number)
 
     def start(
         argv: Sequence[str], stdin: bytes, environment: Mapping[str, str], inherited: Mapping[str, str]
@@ -224,19 +193,6 @@ else:
             if int(proc.joinpath("self", "oom_score_adj").read_text()) < 0:
                 proc.joinpath(str(pid), "oom_score_adj").write_text("0")
 
-    def _identity(pid: int) -> ProcessIdentity | None:
-        """Return the identity of a process, see proc(5); None if it has ended, or there is no /proc."""
-        with contextlib.suppress(OSError, ValueError):
-            fields = _stat(pid)
-            if fields[0] not in _ENDED:
-                boot = _PROC.joinpath("sys", "kernel", "random", "boot_id").read_text().strip()
-                return ProcessIdentity(pid, int(fields[19]), boot)
-        return None
-
-    def _stat(pid: int | str) -> list[str]:
-        """Return the fields of a process from its state on, the third."""
-        return _PROC.joinpath(str(pid), "stat").read_bytes().rpartition(b")")[2].decode().split()
-
     def _states(group: int) -> list[str]:
         """Return the states of a group's processes, see proc(5)."""
         states = []
@@ -244,7 +200,8 @@ else:
             # Processes may end at any moment.
             with contextlib.suppress(OSError, ValueError):
                 if folder.name.isdigit():
-                    state, _, its_group, *_ = _stat(folder.name)
+                    fields = folder.joinpath("stat").read_bytes().rpartition(b")")[2].decode().split()
+                    state, _, its_group, *_ = fields
                     if int(its_group) == group:
                         states.append(state)
         return states

@@ -10,11 +10,10 @@ import sys
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 
 from exporter.config import Hook
 from exporter.model.events import trace_id
-from exporter.model.jobs import CommandResult, HookOutcome, Job, ProcessIdentity, job_of
+from exporter.model.jobs import CommandResult, HookOutcome, Job, job_of
 from exporter.model.lifecycle import Occurrence, Transition
 from exporter.model.messages import Severity
 from exporter.model.reports import hook_failure
@@ -179,7 +178,6 @@ class HookRunner:
         return 0.0
 
     def _run(self, key: JobKey, record: Record[Job]) -> None:
-        obstacle = self._end_last_run(key, record.process) if record.process is not None else ""
         job, hook = record.work, self._hooks.get(key.name)
         if job is None or hook is None:
             if job is not None:
@@ -192,10 +190,7 @@ class HookRunner:
         facts = _facts(job) | {"attempt": attempt}
         log.info("hook started", extra=facts)
         begun = self._clock.now()
-        if obstacle:
-            result = CommandResult(HookOutcome.FAILED, None, 0.0, obstacle)
-        else:
-            result = self._execute(key, hook, job, attempt, facts)
+        result = self._execute(hook, job, attempt, facts)
         if result.stopped:
             log.warning("hook interrupted; it runs again after the next start", extra=facts)
             return
@@ -217,21 +212,7 @@ class HookRunner:
         run = (job.hook, job.sequence)
         self._inbox.put(hook_failure(job.life_key, run, result.outcome, now, reason=reason))
 
-    def _end_last_run(self, key: JobKey, process: ProcessIdentity) -> str:
-        """End what goes on if the exporter was killed; return why the hook cannot run, or ""."""
-        from exporter.outputs.hooks.command import end_left_behind
-
-        facts = {"hook": key.name, "event_id": key.lane, "pid": process.pid}
-        ended = end_left_behind(process, self._clock)
-        if ended:
-            log.warning("hook of an exporter that was killed has been ended", extra=facts)
-        if ended is not False:
-            return ""
-        return f"not begun: process {process.pid}, its run before the exporter was killed, cannot be ended"
-
-    def _execute(
-        self, key: JobKey, hook: Hook, job: Job, attempt: int, facts: Mapping[str, object]
-    ) -> CommandResult:
+    def _execute(self, hook: Hook, job: Job, attempt: int, facts: Mapping[str, object]) -> CommandResult:
         # Imported on first use: most VMs have no hooks.
         from exporter.outputs.hooks.command import Command, run
 
@@ -241,7 +222,6 @@ class HookRunner:
             output=lambda line: log.info("hook output", extra={**facts, "line": line}),
             stop=self._stop,
             clock=self._clock,
-            started=partial(self._jobs.record_process, key),
         )
 
 

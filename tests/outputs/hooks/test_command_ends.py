@@ -1,20 +1,15 @@
-import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
-from unittest.mock import Mock
 
 import pytest
-from msgspec.structs import replace
 
-from exporter.clock import SystemClock
-from exporter.model.jobs import HookOutcome, ProcessIdentity
-from exporter.outputs.hooks import command, process
+from exporter.model.jobs import HookOutcome
+from exporter.outputs.hooks import command
 from tests.end_to_end.program import eventually
-from tests.outputs.hooks.support import MARK, kill, marked, nothing_leaks, printed, python, ran, shell
+from tests.outputs.hooks.support import kill, marked, nothing_leaks, printed, python, ran, shell
 
 IGNORING = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
 # Two generations below the command, all ignoring SIGTERM, each with the pipe open.
@@ -109,64 +104,6 @@ def test_what_cannot_be_killed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
     assert done.result.reason == "did not end within 100ms; it could not even be killed"
     # The fixture waits until it is reaped.
     kill(done.left)
-
-
-Abandon = Callable[[str], tuple[process.Process, ProcessIdentity]]
-
-
-@pytest.fixture
-def abandoned() -> Iterator[Abandon]:
-    """Return a function that starts a command without looking after it, as after a kill of the exporter."""
-    with contextlib.ExitStack() as stack:
-
-        def begin(code: str) -> tuple[process.Process, ProcessIdentity]:
-            mark = {MARK: f"{os.getpid()}-abandoned"}
-            begun = process.start(shell(code), b"", mark, os.environ)
-            stack.callback(begun.close)
-            stack.callback(begun.kill)
-            assert begun.read(30) == b"ready\n"
-            identity = begun.identity()
-            assert identity is not None
-            return begun, identity
-
-        yield begin
-
-
-@pytest.mark.usefixtures("short_grace")
-@pytest.mark.parametrize("trap", ["trap '' TERM", ":"], ids=["ignores SIGTERM", "usual"])
-def test_what_a_killed_exporter_left_is_ended(abandoned: Abandon, trap: str) -> None:
-    """All of its group, by SIGKILL if need be; there is nothing to end afterwards."""
-    left, identity = abandoned(f"{trap}; sleep 600 & echo ready; while :; do sleep 0.01; done")
-    assert command.end_left_behind(identity, SystemClock()) is True
-    assert not left.alive()
-    assert command.end_left_behind(identity, SystemClock()) is None
-
-
-@pytest.mark.parametrize("change", [{"started": 1}, {"boot": "another"}], ids=["recycled", "after a reboot"])
-def test_another_process_of_the_same_number_lives_on(abandoned: Abandon, change: dict[str, Any]) -> None:
-    """It is told apart by its start and the boot."""
-    left, identity = abandoned("echo ready; sleep 600 & exec sleep 600")
-    assert command.end_left_behind(replace(identity, **change), SystemClock()) is None
-    assert left.status() is None
-
-
-def test_what_a_command_that_has_ended_left_lives_on(abandoned: Abandon) -> None:
-    """As with an exporter that was not killed, it may be a daemon."""
-    left, identity = abandoned("sleep 600 & echo ready; wait")
-    kill([identity.pid])
-    eventually(lambda: left.status() is not None)
-    assert command.end_left_behind(identity, SystemClock()) is None
-    assert left.alive()
-
-
-@pytest.mark.usefixtures("short_grace")
-def test_what_cannot_be_ended(abandoned: Abandon, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The caller learns that it goes on, as a program with other rights (setuid) does."""
-    monkeypatch.setattr(command, "KILLED_SECONDS", 0.1)
-    _, identity = abandoned("echo ready; exec sleep 600")
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "killpg", Mock(side_effect=PermissionError))
-        assert command.end_left_behind(identity, SystemClock()) is False
 
 
 def test_a_daemon_with_its_own_output_lives_on() -> None:
