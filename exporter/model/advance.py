@@ -48,7 +48,7 @@ from exporter.model.lifecycle import (
     with_transition,
     without_changes,
 )
-from exporter.model.messages import rank, severity
+from exporter.model.messages import rank
 
 
 def notice_left(event: ScheduledEvent, now: datetime) -> float | None:
@@ -72,7 +72,7 @@ def with_notice(before: Life | None, after: Life, now: datetime) -> Life:
 def imminent(lives: Sequence[Life], now: datetime, thresholds: Sequence[float]) -> Iterator[Life]:
     """Yield the lives whose notice has fallen to one of these thresholds, in seconds; each only once."""
     for life in lives if thresholds else ():
-        left = None if life.is_retyping else notice_left(life.event, now)
+        left = notice_left(life.event, now)
         ahead = [threshold for threshold in thresholds if _is_ahead(life, threshold)]
         if left is not None and ahead and max(ahead) >= left:
             yield replace(life, notice_left=left)
@@ -83,7 +83,7 @@ def next_imminent(known: WatchState, thresholds: Sequence[float]) -> datetime | 
     times = (
         life.event.not_before - timedelta(seconds=threshold)
         for life in known.current.values()
-        if life.event.is_scheduled and life.event.not_before is not None and not life.is_retyping
+        if life.event.is_scheduled and life.event.not_before is not None
         for threshold in thresholds
         if _is_ahead(life, threshold)
     )
@@ -235,8 +235,7 @@ SWITCH_OFF = timedelta(hours=24)
 # Polls further apart than this do not show when something started. Some seconds are normal: a VM that is
 # frozen cannot poll.
 WATCHED = timedelta(seconds=30)
-# Content that keeps changing, or a type that does so without becoming graver, is reported at most this often
-# per event.
+# Content that keeps changing is reported at most this often per event.
 UPDATE_INTERVAL = timedelta(seconds=60)
 # The statuses of events that are over in Event Grid and Resource Graph.
 _ENDING_STATUSES = {COMPLETED: Transition.COMPLETED, CANCELED: Transition.CANCELLED}
@@ -259,12 +258,11 @@ def advance(  # noqa: PLR0913  # all but three by name
     those of `imminent`. ``moment`` is now, for lives that begin.
     While ``known.has_unreported``, it is to be called for an unchanged document, too.
 
-    Another type ends the life of an event and begins a new one. After such a change a graver type does so at
-    once, any other after a minute; meanwhile the event is shown as it is.
+    Another type ends the life of an event and begins a new one.
 
     The newest past lives are kept, 1.5 MiB of them. After 1,000 transitions of a life, or while the current
     lives are full (see `WatchState.room`), changes of its event are shown, but are not transitions. Full
-    lives do not wait either: an event that cannot be read ends, and a change of its type is reported at once.
+    lives do not wait either: an event that cannot be read ends.
     """
     walk = _Walk(known, document, now, instance, watching=watching, moment=moment)
     walk.take_in(listing_of(known, document, instance, is_full=walk.is_full))
@@ -347,7 +345,7 @@ class _Walk:
             new_incarnation=self._document.incarnation != self._known.incarnation,
         )
 
-    def _begin(self, event: ScheduledEvent, former: Life | None = None, *, retyped: bool = False) -> str:
+    def _begin(self, event: ScheduledEvent, former: Life | None = None) -> str:
         """Start a life, unless the event is over, and return its key.
 
         ``former`` is the previous life of the same event.
@@ -364,7 +362,6 @@ class _Walk:
             announced=event.not_before,
             name_was_unknown=self._instance is None,
             instance=self._instance,
-            retyped=retyped,
         )
         # An id may look like the key of another life.
         while (key := life.key) in self._current or key in self._past or key in self._known.current:
@@ -384,15 +381,14 @@ class _Walk:
         if event.event_type == UNKNOWN:
             # One that cannot be read is in doubt, and not another plan.
             event = replace(event, event_type=before.event.event_type)
+        if event.event_type != before.event.event_type:
+            self._end(before, Transition.CANCELLED, changed_to=event.event_type)
+            self._begin(event, before)
+            return
         if outcome is not None:
-            self._end(replace(before, event=event, last_reported=told), outcome)
+            self._end(replace(before, event=event), outcome)
             return
         transition = _status_transition(before, event)
-        is_retyped = event.event_type != before.event_type
-        if is_retyped and (transition is not None or self.is_full or self._is_due(before, event)):
-            self._end(before, Transition.CANCELLED, changed_to=event.event_type)
-            self._begin(event, before, retyped=True)
-            return
         after = replace(
             before,
             event=event,
@@ -400,25 +396,15 @@ class _Walk:
             affects=affects,
             unread=False,
             announced=event.not_before or before.announced,
-            # A delay counts from when an event was first shown as it is.
-            begun=before.begun if event.event_type == before.event.event_type else self._moment,
         )
         after = with_notice(before, after, self._now)
-        if is_retyped:
-            self._keep(replace(after, last_reported=told))
-        elif transition is not None:
+        if transition is not None:
             self._happen(replace(after, last_reported=None), transition)
         elif event.is_started != told.is_started:
             # Azure clears NotBefore at the start, and sets it again if an event returns to Scheduled.
             self._keep(replace(after, last_reported=None))
         else:
             self._update(told, after)
-
-    def _is_due(self, life: Life, event: ScheduledEvent) -> bool:
-        """Return whether a change of the type is reported now: a graver type, or none changed just before."""
-        told = life.last_reported or life.event
-        new, old = (severity(phase_of(one), one.event_type).weight for one in (event, told))
-        return new > old or not life.retyped or abs(self._now - life.first_seen) >= UPDATE_INTERVAL
 
     def _change_side(self, before: Life, event: ScheduledEvent) -> None:
         """End a life because this VM left the event, or, without a transition, joined it; begin another."""
@@ -452,13 +438,12 @@ class _Walk:
 
     def _end(self, before: Life, outcome: Transition, *, changed_to: str | None = None) -> None:
         impact = None
-        is_whole = outcome is Transition.COMPLETED and not before.is_retyping
-        if is_whole and before.started is not None and self._watching:
+        if outcome is Transition.COMPLETED and before.started is not None and self._watching:
             seconds = (self._now - before.started).total_seconds()
             # If the clock was set back meanwhile, how long it took is not known.
             impact = seconds if seconds >= 0 else None
         after = replace(
-            before.reported,
+            before,
             ended=self._now,
             outcome=outcome,
             impact_seconds=impact,
@@ -499,7 +484,7 @@ class _Walk:
         """Return the outcome of an event that the document no longer lists."""
         if life.has(Transition.STARTED):
             return Transition.COMPLETED
-        is_advice = life.reported.event.is_advice or not life.has(Transition.SCHEDULED)
+        is_advice = life.event.is_advice or not life.has(Transition.SCHEDULED)
         if is_advice and self._document.incarnation is not None:
             return Transition.CANCELLED
         before = self._known.last_success

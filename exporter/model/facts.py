@@ -125,7 +125,7 @@ def work_fact(
         kind=kind,
         name=name,
         event_id=life.ids[0],
-        event_type=life.event_type,
+        event_type=life.event.event_type,
         affects=life.target,
         life_key=life.key,
         vm=life.identity,

@@ -130,7 +130,6 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     instance: str | None = None  # the VM's name when it began; kept in reports if the VM gets another one
     notice_left: float | None = None  # the seconds by which `Transition.IMMINENT` was last decided
     changed_to: str | None = None  # the new type, if a change of the type ended it
-    retyped: bool = False  # whether it began by a change of the type
 
     @property
     def key(self) -> str:
@@ -156,23 +155,6 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     def target(self) -> Affected:
         """Which VMs it affects; this VM while its name is unknown."""
         return self.affects or Affected.SELF
-
-    @property
-    def event_type(self) -> str:
-        """The type of this life; that of ``event`` is newer while its change waits to be reported."""
-        return (self.last_reported or self.event).event_type
-
-    @property
-    def is_retyping(self) -> bool:
-        """Whether a change of the event's type waits, which will end this life."""
-        return self.event_type != self.event.event_type
-
-    @property
-    def reported(self) -> "Life":
-        """This life with its own type, as reports about it have it."""
-        if not self.is_retyping:
-            return self
-        return replace(self, event=replace(self.event, event_type=self.event_type))
 
     def ids_with(self, event: ScheduledEvent) -> tuple[str, ...]:
         """Return the ids of this life, including that of an event that continues it."""
@@ -296,7 +278,7 @@ def due_hooks(life: Life, done: int) -> Iterator[Occurrence]:
         newest[record.transition] = number
     for number in newest.values():
         record = life.transitions[number]
-        after = replace(life.reported, transitions=life.transitions[: number + 1])
+        after = replace(life, transitions=life.transitions[: number + 1])
         yield Occurrence(after, record.transition, record.at)
 
 
@@ -311,6 +293,5 @@ def with_transition(before: Life, record: TransitionRecord, instance: str | None
 def step_of(known: WatchState, *occurrences: Occurrence) -> Effects:
     """Return the effects of transitions that no document shows."""
     lives = tuple(one.life for one in occurrences)
-    reports = tuple(replace(one, life=one.life.reported) for one in occurrences)
-    hookable = tuple(one for one in reports if one.life.hooks_queued_for == len(one.life.transitions))
-    return Effects(known.replaced(*lives), reports, hookable, lives)
+    hookable = tuple(one for one in occurrences if one.life.hooks_queued_for == len(one.life.transitions))
+    return Effects(known.replaced(*lives), occurrences, hookable, lives)

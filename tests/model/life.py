@@ -19,8 +19,6 @@ THRESHOLDS = tuple(timedelta(seconds=seconds) for seconds in (600, 60))
 
 WATCHED = timedelta(seconds=30)
 FOLDED = timedelta(seconds=60)
-# How grave a type is: as announced or advised, and once Started.
-GRAVITY = {"Freeze": (0, 0), "Preempt": (2, 2)}
 SWITCHED_OFF = timedelta(hours=24)
 _ENDED = ("completed", "canceled")  # The statuses that end a life.
 _JOINED = "joined"  # How a life for others ends when this VM joins: without a word.
@@ -29,22 +27,18 @@ Changes = tuple[tuple[str, object, object], ...]
 
 
 class Moment(NamedTuple):
-    """A change of what is known of an event, and the transition that it was, if it was one.
-
-    ``measured`` is false for an end that was not that of the type of the life.
-    """
+    """A change of what is known of an event, and the transition that it was, if it was one."""
 
     at: datetime
     event: Event
     transition: str | None = None
     changes: Changes = ()
-    measured: bool = True
 
 
 class Life(NamedTuple):
     """A life; ``unsure`` if it began while this VM's name was unknown, and it still is.
 
-    ``retyped`` and ``changed_to`` are whether it began, and to which type it ended, by a change of the type.
+    ``changed_to`` is the new type, if it ended by a change of the type.
     """
 
     ids: tuple[str, ...]
@@ -53,7 +47,6 @@ class Life(NamedTuple):
     unsure: bool
     story: tuple[Moment, ...] = ()
     started: datetime | None = None
-    retyped: bool = False
     changed_to: str | None = None
 
     @property
@@ -149,7 +142,7 @@ def pass_time(state: State, now: datetime) -> tuple[State, list[Told]]:
 
 def _by_now(life: Life, now: datetime) -> Life:
     event = life.event
-    if life.over or event.kind != "scheduled" or event.not_before is None or event.type != life.type:
+    if life.over or event.kind != "scheduled" or event.not_before is None:
         return life
     left, ahead = event.not_before - now, _notice(life)
     if not any(left <= threshold < ahead for threshold in THRESHOLDS):
@@ -176,7 +169,7 @@ def _notice(life: Life) -> timedelta:
 
 def _told(life: Life, moment: Moment, poll: Poll) -> Told:
     impact = None
-    if moment.transition == "completed" and poll.watching and life.started and moment.measured:
+    if moment.transition == "completed" and poll.watching and life.started:
         took = poll.at - life.started
         impact = took if took >= timedelta(0) else None
     life = life._replace(story=life.story[: life.story.index(moment) + 1])
@@ -235,7 +228,7 @@ def _go_on(life: Life, heirs: Mapping[tuple[str, ...], Event], state: State, pol
         return _listed(life, event, state, poll)
     if any(i in poll.document.events for i in life.ids):
         return life
-    return _over(life, poll, life.event, _gone(life, state, poll))
+    return _with(life, poll, life.event, _gone(life, state, poll))
 
 
 def _entry(ids: tuple[str, ...], document: Document) -> Event | None:
@@ -266,33 +259,14 @@ def _listed(life: Life, event: Event, state: State, poll: Poll) -> Life:
     if target == life.target or (event.kind in _ENDED and life.target == "other"):
         if event.type == NO_TYPE:
             event = event._replace(type=life.event.type)
-        if _is_another_plan(life, event, poll.at):
-            return _over(life, poll, life.event, "cancelled")._replace(changed_to=event.type)
+        if event.type != life.type:
+            return _with(life, poll, life.event, "cancelled")._replace(changed_to=event.type)
         ids = _with_id(life.ids, event)
         return _seen(life._replace(ids=ids, unsure=life.unsure and poll.instance is None), event, state, poll)
     if target == "self":
         return _with(life, poll, life.event, _JOINED)
     hit = life.has("started") and not life.unsure
-    return _over(life, poll, life.event, "completed" if hit else "cancelled")
-
-
-def _is_another_plan(life: Life, event: Event, now: datetime) -> bool:
-    """Return whether another type ends the life now, and does not wait for a minute after the last change."""
-    if event.kind in _ENDED or event.type == life.type:
-        return False
-    is_graver = _gravity(event) > _gravity(_last_told(life))
-    return (
-        is_graver
-        or _by_status(life, event) is not None
-        or not life.retyped
-        or abs(now - life.story[0].at) >= FOLDED
-    )
-
-
-def _gravity(event: Event) -> int:
-    if event.kind == "other":
-        return 0 if event.type == "Freeze" else 1
-    return GRAVITY.get(event.type, (1, 2))[event.kind == "started"]
+    return _with(life, poll, life.event, "completed" if hit else "cancelled")
 
 
 def _target(event: Event, instance: str | None) -> str | None:
@@ -310,8 +284,7 @@ def _begin(event: Event, earlier: Life | None, state: State, poll: Poll) -> Life
         return None
     number = earlier.number + 1 if earlier else 1
     target = _target(event, poll.instance) or "self"
-    retyped = earlier is not None and earlier.changed_to is not None and earlier.story[-1].at == poll.at
-    return _seen(Life(ids, number, target, poll.instance is None, retyped=retyped), event, state, poll)
+    return _seen(Life(ids, number, target, poll.instance is None), event, state, poll)
 
 
 def _with_id(ids: tuple[str, ...], event: Event) -> tuple[str, ...]:
@@ -321,7 +294,7 @@ def _with_id(ids: tuple[str, ...], event: Event) -> tuple[str, ...]:
 def _seen(life: Life, event: Event, state: State, poll: Poll) -> Life:
     """Return the life after its event was read, with the transition that this is, if any."""
     if event.kind in _ENDED:
-        return _over(life, poll, event, "completed" if event.kind == "completed" else "cancelled")
+        return _with(life, poll, event, "completed" if event.kind == "completed" else "cancelled")
     transition = _by_status(life, event)
     if transition == "started":
         watched = state.at is not None and abs(poll.at - state.at) <= WATCHED
@@ -331,7 +304,7 @@ def _seen(life: Life, event: Event, state: State, poll: Poll) -> Life:
     if not life.story:
         return _with(life, poll, event, "advised")
     told = _last_told(life)
-    changes = () if event.type != life.type or _starts_or_falls_back(told, event) else _changes(told, event)
+    changes = () if _starts_or_falls_back(told, event) else _changes(told, event)
     if changes and not _held_back(life, poll.at):
         return _with(life, poll, event, "updated", changes)
     return life if event == life.event else _with(life, poll, event, None)
@@ -341,12 +314,6 @@ def _by_status(life: Life, event: Event) -> str | None:
     if event.kind == "started" and not life.has("started"):
         return "started"
     return "scheduled" if event.kind == "scheduled" and not life.has("scheduled", "started") else None
-
-
-def _over(life: Life, poll: Poll, event: Event, transition: str) -> Life:
-    """Return the life with its end, which is that of its own type."""
-    told = Moment(poll.at, event._replace(type=life.type), transition, measured=event.type == life.type)
-    return life._replace(story=(*life.story, told))
 
 
 def _with(life: Life, poll: Poll, event: Event, transition: str | None, changes: Changes = ()) -> Life:
@@ -364,7 +331,7 @@ def _last_told(life: Life) -> Event:
 
 def _starts_or_falls_back(before: Event, after: Event) -> bool:
     """Return whether the status alone changes to or from Started: changes with it are not reported."""
-    return before.type == after.type and before.kind != after.kind and "started" in (before.kind, after.kind)
+    return before.kind != after.kind and "started" in (before.kind, after.kind)
 
 
 def _held_back(life: Life, now: datetime) -> bool:

@@ -77,7 +77,7 @@ def alerts(snapshot: Snapshot, settings: Alertmanager, now: datetime) -> dict[Ke
         if life.target is Affected.SELF:
             # Neither a reboot nor another name makes it another alert.
             name = life.instance or snapshot.instance or ""
-            for alert in _of_life(life.reported, name, settings, now):
+            for alert in _of_life(life, name, settings, now):
                 before = found.get(alert.key)
                 # Of an event that is listed again, the newest life counts.
                 if before is None or _end(before) < _end(alert):

@@ -103,8 +103,6 @@ def _doubt(life: Life, instance: str | None) -> str:
         return "this VM does not know its own name"
     if life.unread:
         return "the newest document lists it, but it could not be read"
-    if life.is_retyping:
-        return f"its type changed from {life.event_type}, within a minute of another change; not reported yet"
     if event.doubts:
         return f"part of it could not be read ({event.doubts[0]})"
     if not event.resources:
