@@ -30,9 +30,9 @@ from exporter.model.events import (
     normal_name,
 )
 from exporter.model.lifecycle import (
-    ENDINGS,
     HISTORY,
     MOST_CURRENT_BYTES,
+    PHASES,
     Change,
     Effects,
     Life,
@@ -41,11 +41,10 @@ from exporter.model.lifecycle import (
     TransitionRecord,
     WatchState,
     changes_between,
-    due_hooks,
     phase_of,
+    phase_reached,
     step_of,
     weight,
-    with_transition,
     without_changes,
 )
 from exporter.model.messages import rank
@@ -90,16 +89,14 @@ def next_imminent(known: WatchState, thresholds: Sequence[float]) -> datetime | 
     return min(times, default=None)
 
 
-def pass_time(
-    known: WatchState, now: datetime, thresholds: Sequence[float], instance: str | None, *, late: bool
-) -> Effects | None:
+def pass_time(known: WatchState, now: datetime, thresholds: Sequence[float], *, late: bool) -> Effects | None:
     """Return the effects of the time alone, without a document; None if there are none.
 
     Unless ``late``, events whose NotBefore has passed are left out.
     """
     record = TransitionRecord(Transition.IMMINENT, now)
     occurrences = [
-        Occurrence(with_transition(life, record, instance), Transition.IMMINENT, now)
+        Occurrence(life.with_record(record), Transition.IMMINENT, now)
         for life in imminent((*known.current.values(),), now, thresholds)
         if late or (life.notice_left or 0.0) > 0
     ]
@@ -323,8 +320,7 @@ class _Walk:
             self._keep(self._record(life, Transition.IMMINENT))
 
     def step(self) -> Effects:
-        # Where one life of an event ends and another begins, the hooks of the end run first.
-        hookable = sorted(self._hookable(), key=lambda one: one.transition not in ENDINGS)
+        awaited = tuple(self._awaited())
         surplus = _surplus_of(self._past, self._now)
         for key in surplus:
             del self._past[key]
@@ -338,7 +334,7 @@ class _Walk:
         return Effects(
             known,
             tuple(sorted(self._occurrences, key=rank)),
-            tuple(hookable),
+            awaited,
             changed,
             forgotten,
             self._replaced,
@@ -470,9 +466,9 @@ class _Walk:
         if size > self._room_for_changes:
             kept, size = (), 0
         self._room_for_changes -= size
-        records = (*life.transitions, TransitionRecord(transition, self._now, changes=kept))
-        queued = life.hooks_queued_for if self._instance is None else len(records)
-        life = replace(life, transitions=records, hooks_queued_for=queued)
+        life = life.with_record(TransitionRecord(transition, self._now, changes=kept))
+        if transition in PHASES:
+            life = replace(life, hooks_wait=self._instance is None)
         self._occurrences.append(Occurrence(life, transition, self._now, changes))
         return life
 
@@ -495,22 +491,12 @@ class _Walk:
         proven = follows and recent and not is_one_unknown and is_readable
         return Transition.CANCELLED if proven else Transition.VANISHED
 
-    def _hookable(self) -> Iterator[Occurrence]:
-        """Yield the transitions for which hooks are to be queued now, and mark them as queued."""
-        if self._instance is None:
-            return
-        changes = {(one.life.key, len(one.life.transitions)): one.changes for one in self._occurrences}
-        for key, life in (*self._current.items(), *self._past.items()):
-            before = self._known.life(key)
-            queued = before.hooks_queued_for if before is not None else 0
-            if queued == len(life.transitions):
-                continue
-            # An end needs no hook if none has run for the event.
-            if queued or life.ended is None:
-                after = replace(life, hooks_queued_for=len(life.transitions))
-                self._keep(after)
-                for due in due_hooks(after, queued):
-                    yield replace(due, changes=changes.get((key, len(due.life.transitions)), ()))
+    def _awaited(self) -> Iterator[Occurrence]:
+        """Yield the phases of events for which hooks have waited until now."""
+        for life in tuple(self._current.values()) if self._instance is not None else ():
+            if life.hooks_wait and life.affects is not None:
+                self._keep(replace(life, hooks_wait=False))
+                yield phase_reached(life)
 
 
 def _surplus_of(past: dict[str, Life], now: datetime) -> list[str]:

@@ -5,7 +5,7 @@ A life belongs to an event and this VM. It begins when a document lists the even
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -48,8 +48,8 @@ class Transition(StrEnum):
 
 
 ENDINGS = (Transition.COMPLETED, Transition.CANCELLED, Transition.VANISHED)
-# These leave the state of the event as it is.
-_RECURRING = (Transition.UPDATED, Transition.IMMINENT)
+# Those by which a life begins, or goes on to its next phase.
+PHASES = (Transition.ADVISED, Transition.SCHEDULED, Transition.STARTED)
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -124,8 +124,7 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     announced: datetime | None = None  # the newest NotBefore, which Azure clears at the start
     last_reported: ScheduledEvent | None = None  # what was last reported, while newer content waits
     unread: bool = False  # whether the newest document lists the event, but it could not be read
-    # For how many transitions hooks have been queued: for none while the name is unknown.
-    hooks_queued_for: int = 0
+    hooks_wait: bool = False  # whether it came into its phase while the VM's name was unknown
     name_was_unknown: bool = False  # whether it began while the VM's name was unknown
     instance: str | None = None  # the VM's name when it began; kept in reports if the VM gets another one
     notice_left: float | None = None  # the seconds by which `Transition.IMMINENT` was last decided
@@ -164,6 +163,9 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     def since(self, transition: Transition) -> datetime | None:
         """Return when a transition of this life was noticed."""
         return next((record.at for record in self.transitions if record.transition is transition), None)
+
+    def with_record(self, record: TransitionRecord) -> "Life":
+        return replace(self, transitions=(*self.transitions, record))
 
     def has(self, *transitions: Transition) -> bool:
         """Return whether one of these transitions has happened in this life."""
@@ -231,9 +233,8 @@ class Effects(msgspec.Struct, frozen=True):
 
     known: WatchState
     occurrences: tuple[Occurrence, ...] = ()
-    # The transitions for which hooks are to be queued now: usually all of them, none while this VM does not
-    # know its name, and those that were deferred meanwhile once it does.
-    hookable: tuple[Occurrence, ...] = ()
+    # The phases of events for which hooks waited until this VM's name was known, which it now is.
+    awaited: tuple[Occurrence, ...] = ()
     changed: tuple[Life, ...] = ()
     # The keys of lives.
     forgotten: tuple[str, ...] = ()
@@ -264,34 +265,16 @@ def changes_between(old: ScheduledEvent, new: ScheduledEvent) -> tuple[Change, .
     )
 
 
-def due_hooks(life: Life, done: int) -> Iterator[Occurrence]:
-    """Yield the transitions for which hooks are still to run, after the first ``done`` of a life.
-
-    That is the newest transition that changes the state of the event, and the newest of each other kind after
-    it.
-    """
-    newest: dict[Transition, int] = {}
-    for number, record in list(enumerate(life.transitions))[done:]:
-        if record.transition not in _RECURRING:
-            newest.clear()
-        newest.pop(record.transition, None)
-        newest[record.transition] = number
-    for number in newest.values():
-        record = life.transitions[number]
-        after = replace(life, transitions=life.transitions[: number + 1])
-        yield Occurrence(after, record.transition, record.at)
-
-
-def with_transition(before: Life, record: TransitionRecord, instance: str | None) -> Life:
-    """Return a life with a transition that no document shows; ``instance`` is this VM's name, if known."""
-    records, queued = (*before.transitions, record), before.hooks_queued_for
-    # Hooks that wait for this VM's name are queued with the next document, and this transition's with them.
-    is_hookable = instance is not None and queued == len(before.transitions)
-    return replace(before, transitions=records, hooks_queued_for=len(records) if is_hookable else queued)
+def phase_reached(life: Life) -> Occurrence:
+    """Return the transition by which a life came into the phase that it is in, with the life as it was."""
+    numbers = [number for number, one in enumerate(life.transitions, start=1) if one.transition in PHASES]
+    record = life.transitions[numbers[-1] - 1]
+    return Occurrence(
+        replace(life, transitions=life.transitions[: numbers[-1]]), record.transition, record.at
+    )
 
 
 def step_of(known: WatchState, *occurrences: Occurrence) -> Effects:
     """Return the effects of transitions that no document shows."""
     lives = tuple(one.life for one in occurrences)
-    hookable = tuple(one for one in occurrences if one.life.hooks_queued_for == len(one.life.transitions))
-    return Effects(known.replaced(*lives), occurrences, hookable, lives)
+    return Effects(known.replaced(*lives), occurrences, changed=lives)

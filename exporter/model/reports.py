@@ -15,7 +15,6 @@ from exporter.model.lifecycle import (
     TransitionRecord,
     WatchState,
     step_of,
-    with_transition,
 )
 
 
@@ -52,11 +51,8 @@ def hook_failure(
     return WorkerReport(life_key, Transition.HOOK_FAILED, at, hook=hook, run=number, detail=detail)
 
 
-def record_report(known: WatchState, report: WorkerReport, instance: str | None) -> Effects | None:
-    """Return the effects of a report; None if it is a transition already, or must not become one.
-
-    ``instance`` is this VM's name, None while it is unknown.
-    """
+def record_report(known: WatchState, report: WorkerReport) -> Effects | None:
+    """Return the effects of a report; None if it is a transition already, or must not become one."""
     before = known.life(report.life_key)
     if before is None or _is_recorded(before, report):
         return None
@@ -64,8 +60,9 @@ def record_report(known: WatchState, report: WorkerReport, instance: str | None)
         # Azure's answer came too late. It is counted and remembered, but nothing happens after the end.
         return None
     record = TransitionRecord(report.transition, report.at, report.hook, report.run)
-    after = with_transition(before, record, instance)
-    return step_of(known, Occurrence(after, report.transition, report.at, detail=report.detail))
+    return step_of(
+        known, Occurrence(before.with_record(record), report.transition, report.at, detail=report.detail)
+    )
 
 
 def record_pause(known: WatchState, lives: Iterable[Life], seconds: float) -> Effects:

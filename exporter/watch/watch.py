@@ -424,9 +424,7 @@ class Watch:
         seen = self.snapshot
         # After a start IMDS is asked first. While it fails, an event whose time has passed may be over.
         if seen.ready or seen.last_error:
-            # Nor do hooks run for it before the first document.
-            instance = seen.instance if seen.ready else None
-            step = pass_time(self.known, now, self._thresholds, instance, late=seen.ready)
+            step = pass_time(self.known, now, self._thresholds, late=seen.ready)
             self._settle(step, seen.instance)
 
     def record_reports(self) -> None:
@@ -434,7 +432,7 @@ class Watch:
         instance = self.snapshot.instance
         for taken in self._inbox.take():
             for report in self._approver.conclude(taken) if isinstance(taken, ApprovalRequest) else (taken,):
-                self._settle(record_report(self.known, report, instance), instance)
+                self._settle(record_report(self.known, report), instance)
 
     def _take(self, document: Document) -> None:
         self._defects.record(document.defects)
@@ -457,7 +455,7 @@ class Watch:
         # Recording it may take long.
         self._approver.outdate()
         now, told = self._clock.now(), step.occurrences
-        jobs = self._hooks.compose(step.hookable, instance, now, self.snapshot)
+        jobs = self._hooks.compose((*step.awaited, *told), instance, now, self.snapshot)
         opened = {one.life.key: self._store.outbox.opened(one.life.key) for one in told}
         messages = self._notifier.plan.compose(told, instance, now, self.snapshot, opened)
         self._store.record(step, messages, jobs)

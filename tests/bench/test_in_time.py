@@ -42,13 +42,14 @@ def test_imminent_is_due_by_the_time(build: Build, fails: bool, interval: str) -
 
 @pytest.mark.parametrize(("after", "expected"), [(0, ["scheduled", "imminent"]), (1300, ["scheduled"])])
 def test_imminent_after_a_start_without_imds(build: Build, after: float, expected: list[str]) -> None:
-    """What is known becomes imminent in time, unless NotBefore has passed; its hooks need a document."""
+    """What is known becomes imminent in time, unless NotBefore has passed; then it needs a document."""
     bench = build(HOOK)
     bench.show(reboot(bench, 20))
     bench.simulator.set_fault(Fault("error"))
     bench.restart(after=after)
     bench.advance(300)
-    assert (transitions(bench), bench.commands) == (expected, [])
+    assert transitions(bench) == expected
+    assert len(bench.commands) == expected.count("imminent")
     bench.simulator.set_fault(None)
     bench.advance(30)
     assert [command.argv for command in bench.commands] == [("late",)]

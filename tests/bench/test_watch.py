@@ -343,7 +343,7 @@ def test_only_the_name_that_imds_told_is_remembered(build: Build) -> None:
 
 
 def test_hooks_wait_for_the_name(build: Build) -> None:
-    """They run for what happened last to each event of this VM that is still there."""
+    """They run for the phase that each event of this VM is in then, unless it is gone."""
     bench = start_nameless(build, HOOK)
     a, b, gone = (raw_event(EventId=name) for name in ("a", "b", "gone"))
     other = raw_event(EventId="other", **OTHERS)
@@ -352,7 +352,22 @@ def test_hooks_wait_for_the_name(build: Build) -> None:
     bench.restart()
     bench.simulator.set_fault(None)
     bench.advance(70)
-    assert sorted(ran(bench)) == [("a", "started"), ("b", "scheduled"), ("b", "updated")]
+    assert sorted(ran(bench)) == [("a", "started"), ("b", "scheduled")]
+
+
+def test_hooks_wait_for_the_name_on_another_boot(build: Build) -> None:
+    """Those that have run do not run again, and those for a phase that began meanwhile run once."""
+    bench = build(HOOK)
+    a, b = (raw_event(EventId=name) for name in ("a", "b"))
+    bench.show(a, b)
+    bench.simulator.set_fault(NAMELESS)
+    bench.clock.reboot()
+    bench.restart()
+    bench.show(a | STARTED, b)
+    assert sorted(ran(bench)) == [("a", "scheduled"), ("b", "scheduled")]
+    bench.simulator.set_fault(None)
+    bench.advance(70)
+    assert sorted(ran(bench)) == [("a", "scheduled"), ("a", "started"), ("b", "scheduled")]
 
 
 def test_a_reload_may_name_the_vm(build: Build) -> None:

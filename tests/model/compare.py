@@ -113,7 +113,7 @@ def _by_product(steps: Iterable[Step]) -> Iterator[Lines]:
         try:
             document = decode_document(step.body)
         except ImdsError:
-            after = pass_time(known, step.at, SECONDS, step.instance, late=True) or Effects(known)
+            after = pass_time(known, step.at, SECONDS, late=True) or Effects(known)
             known = after.known
         else:
             after = advance(

@@ -48,8 +48,8 @@ def test_the_order_of_what_happened() -> None:
     assert ranks == sorted(ranks)
     found = [scheduled(event_id=name, event_type=name) for name in ("Freeze", "Reboot", "Preempt")]
     story = Story()
-    steps = story.feed(*found), pass_time(story.known, NOT_BEFORE, [60], None, late=True)
-    assert pass_time(story.known, NOT_BEFORE, [60], None, late=False) is None
+    steps = story.feed(*found), pass_time(story.known, NOT_BEFORE, [60], late=True)
+    assert pass_time(story.known, NOT_BEFORE, [60], late=False) is None
     for step in steps:
         assert step is not None
         assert [event_id for event_id, _ in happened(step)] == ["Preempt", "Reboot", "Freeze"]
@@ -71,7 +71,7 @@ def test_failures_of_hooks() -> None:
 
     def fails(hook: str, run: int) -> bool:
         failed = reports.hook_failure(FREEZE_ID.lower(), (hook, run), HookOutcome.FAILED, at(9))
-        step = reports.record_report(life.known, failed, None)
+        step = reports.record_report(life.known, failed)
         life.known = step.known if step else life.known
         return step is not None
 
@@ -85,8 +85,8 @@ def test_hooks_that_waited_for_the_name() -> None:
     """They run once for what is listed, and not for what ended before, or as, the name became known."""
     listed, before, then = (scheduled(event_id=name) for name in "abc")
     life = Story(None)
-    assert life.feed(listed, before, then).hookable == ()
+    assert life.feed(listed, before, then).awaited == ()
     life.feed(listed, then)
     life.instance = "WestNO_0"
-    assert [(one.life.key, one.transition) for one in life.feed(listed).hookable] == [("a", SCHEDULED)]
-    assert life.feed(listed).hookable == ()
+    assert [(one.life.key, one.transition) for one in life.feed(listed).awaited] == [("a", SCHEDULED)]
+    assert life.feed(listed).awaited == ()

@@ -128,7 +128,8 @@ class HookRunner:
     ) -> tuple[Job, ...]:
         """Return the jobs for transitions, in the order in which those of one event run.
 
-        There are none while this VM's name is unknown, because the event may be another VM's.
+        There are none while this VM's name is unknown, because the event may be another VM's, nor for the end
+        of a life that began and ended before a document was read with the name.
         """
         if instance is None:
             return ()
@@ -141,6 +142,7 @@ class HookRunner:
                 traceparent(one.life, ("hook", hook.name, str(len(one.life.transitions))), seen),
             )
             for one in occurrences
+            if one.life.affects is not None
             for hook in self._hooks.values()
             if _runs_for(hook, one, now)
         )
