@@ -27,6 +27,7 @@ from exporter.model.events import (
     UNKNOWN,
     Affected,
     ScheduledEvent,
+    lower,
     normal_name,
 )
 from exporter.model.lifecycle import (
@@ -115,7 +116,9 @@ class Listing(msgspec.Struct, frozen=True):
     """A document's events, matched with the lives known before it.
 
     ``continued`` has the events whose lives continue, by `Life.key`. ``unread`` has the lives whose
-    event is listed but cannot be read. ``returning`` has the events with a known past life.
+    event is listed but cannot be read. ``returning`` has the events with a known past life. ``apart`` has the
+    ids, in lower case and by `Life.key`, that are listed beside a newer one of the same life; their events
+    are among the ``fresh`` ones.
     """
 
     continued: Mapping[str, ScheduledEvent]
@@ -123,39 +126,49 @@ class Listing(msgspec.Struct, frozen=True):
     gone: tuple[Life, ...]
     returning: tuple[tuple[Life, ScheduledEvent], ...]
     fresh: tuple[ScheduledEvent, ...]
+    apart: Mapping[str, tuple[str, ...]]
 
 
-def listing_of(known: WatchState, document: Document, instance: str | None, *, is_full: bool) -> Listing:
+def listing_of(known: WatchState, document: Document, instance: str | None, *, may_renew: bool) -> Listing:
     """Match the events of a document with the lives that are known; ``instance`` is this VM's name.
 
-    While the current lives are full (see `WatchState.room`), none continues under another id.
+    Lives continue under another id only if they ``may_renew`` it.
     """
-    current, past = _by_id(known.current), _by_id(known.past)
-    listed: dict[str, ScheduledEvent] = {}
-    returning: dict[str, tuple[Life, ScheduledEvent]] = {}
+    owners = _by_id((*known.past.values(), *known.current.values()))
+    listed: dict[str, tuple[Life, ScheduledEvent]] = {}
+    apart: dict[str, tuple[str, ...]] = {}
+    older: list[ScheduledEvent] = []
     fresh: list[ScheduledEvent] = []
     for event in document.events:
-        life, former = current.get(event.key), past.get(event.key)
-        if life is not None:
-            if life.key not in listed or _is_newer(life, event, listed[life.key]):
-                listed[life.key] = event
-        elif former is not None:
-            if former.key not in returning or _is_newer(former, event, returning[former.key][1]):
-                returning[former.key] = former, event
-        else:
+        life = owners.get(event.key)
+        if life is None:
             fresh.append(event)
+        elif life.key not in listed:
+            listed[life.key] = life, event
+        else:
+            # Two ids that one document lists are two events.
+            other = listed[life.key][1]
+            newer, former = (event, other) if _is_newer(life, event, other) else (other, event)
+            listed[life.key] = life, newer
+            apart[life.key] = (*apart.get(life.key, ()), former.key)
+            older.append(former)
     lost = {defect.event_id.lower() for defect in document.defects if defect.lost} | document.left_out
-    unread = {life.key: life for event_id, life in current.items() if event_id in lost}
+    unread = {
+        life.key: life
+        for event_id, life in owners.items()
+        if event_id in lost and life.ended is None and life.key not in listed
+    }
     gone = [life for key, life in known.current.items() if key not in listed and key not in unread]
-    dropped = [] if is_full else [life for life in gone if len(life.ids) < MOST_IDS]
+    dropped = [life for life in gone if len(life.ids) < MOST_IDS] if may_renew else []
     heirs = _heirs(dropped, fresh, instance, is_next=is_next_incarnation(known, document))
     inherited = {event.key for event in heirs.values()}
     return Listing(
-        continued=heirs | listed,
-        unread=tuple(life for key, life in unread.items() if key not in listed),
+        continued=heirs | {key: event for key, (life, event) in listed.items() if life.ended is None},
+        unread=tuple(unread.values()),
         gone=tuple(life for life in gone if life.key not in heirs),
-        returning=tuple(returning.values()),
-        fresh=tuple(event for event in fresh if event.key not in inherited),
+        returning=tuple(pair for pair in listed.values() if pair[0].ended is not None),
+        fresh=(*(event for event in fresh if event.key not in inherited), *older),
+        apart=apart,
     )
 
 
@@ -164,15 +177,20 @@ def is_next_incarnation(known: WatchState, document: Document) -> bool:
     return known.incarnation is not None and document.incarnation == known.incarnation + 1
 
 
-def _by_id(lives: Mapping[str, Life]) -> dict[str, Life]:
-    """Return the newest of these lives by every id that its event ever had, in lower case."""
-    ascending = sorted(lives.values(), key=lambda life: life.number)
-    return {known_id.lower(): life for life in ascending for known_id in life.ids}
+def _by_id(lives: Iterable[Life]) -> dict[str, Life]:
+    """Return the newest of these lives by every id that is its event's, in lower case."""
+    ascending = sorted(lives, key=lambda life: life.number)
+    return {
+        event_id: life
+        for life in ascending
+        for event_id in map(lower, life.ids)
+        if event_id not in life.foreign_ids
+    }
 
 
 def _is_newer(life: Life, event: ScheduledEvent, other: ScheduledEvent) -> bool:
     """Return whether an event has a newer id of this life than another event."""
-    ids = [known_id.lower() for known_id in life.ids]
+    ids = [lower(known_id) for known_id in life.ids]
     return ids.index(event.key) > ids.index(other.key)
 
 
@@ -252,7 +270,7 @@ def advance(  # noqa: PLR0913  # all but three by name
 
     ``instance`` is this VM's name, None while it is unknown. ``watching`` is true if this process processed
     the document before this one: otherwise the time at which an event ended is unknown. ``thresholds`` are
-    those of `imminent`. ``moment`` is now, for lives that begin.
+    those of `imminent`. ``moment`` is now, for lives that begin, with the boot.
     While ``known.has_unreported``, it is to be called for an unchanged document, too.
 
     Another type ends the life of an event and begins a new one.
@@ -262,7 +280,7 @@ def advance(  # noqa: PLR0913  # all but three by name
     lives do not wait either: an event that cannot be read ends.
     """
     walk = _Walk(known, document, now, instance, watching=watching, moment=moment)
-    walk.take_in(listing_of(known, document, instance, is_full=walk.is_full))
+    walk.take_in(listing_of(known, document, instance, may_renew=walk.may_renew))
     walk.pass_time(thresholds)
     return walk.step()
 
@@ -298,6 +316,11 @@ class _Walk:
         self._touched: dict[str, None] = {}
         self._occurrences: list[Occurrence] = []
 
+    @property
+    def may_renew(self) -> bool:
+        """Whether an event may continue under another id: there was hardly a pause between the documents."""
+        return self._watching and self._is_watched() and not self.is_full
+
     def take_in(self, found: Listing) -> None:
         """Start, continue or end the life of each event."""
         for life in found.unread:
@@ -308,9 +331,9 @@ class _Walk:
         for life in found.gone:
             self._end(life, self._outcome(life))
         for key, event in found.continued.items():
-            self._continue(self._known.current[key], event)
+            self._continue(self._known.current[key].without_ids(found.apart.get(key, ())), event)
         for former, event in found.returning:
-            self._begin(event, former)
+            self._begin(event, former.without_ids(found.apart.get(former.key, ())))
         for event in found.fresh:
             self._begin(event)
 
@@ -330,7 +353,8 @@ class _Walk:
             for key in self._touched
             if (life := self._life(key)) is not None and life != self._known.life(key)
         )
-        known = WatchState(self._document.incarnation, self._now, self._current, self._past)
+        boot = self._known.boot if self._moment is None else self._moment.boot
+        known = WatchState(self._document.incarnation, self._now, boot, self._current, self._past)
         return Effects(
             known,
             tuple(sorted(self._occurrences, key=rank)),
@@ -351,6 +375,7 @@ class _Walk:
         life = Life(
             event,
             (event.event_id,) if former is None else former.ids_with(event),
+            foreign_ids=() if former is None else former.foreign_ids,
             first_seen=self._now,
             begun=self._moment,
             number=1 if former is None else former.number + 1,
@@ -476,6 +501,9 @@ class _Walk:
         before = self._known.last_success
         return before is not None and abs(self._now - before) <= WATCHED
 
+    def _is_another_boot(self) -> bool:
+        return self._moment is not None and self._moment.boot != self._known.boot
+
     def _outcome(self, life: Life) -> Transition:
         """Return the outcome of an event that the document no longer lists."""
         if life.has(Transition.STARTED):
@@ -485,10 +513,12 @@ class _Walk:
             return Transition.CANCELLED
         before = self._known.last_success
         recent = before is not None and abs(self._now - before) < SWITCH_OFF
+        # A reboot between the two documents may have been the event.
+        is_missed = self._is_another_boot() and not (notice_left(life.event, self._now) or 0.0) > 0
         is_one_unknown = any(defect.lost and not defect.event_id for defect in self._document.defects)
         follows = is_next_incarnation(self._known, self._document)
         is_readable = not life.unread and life.event.event_status != UNKNOWN
-        proven = follows and recent and not is_one_unknown and is_readable
+        proven = follows and recent and is_readable and not is_one_unknown and not is_missed
         return Transition.CANCELLED if proven else Transition.VANISHED
 
     def _awaited(self) -> Iterator[Occurrence]:

@@ -112,6 +112,7 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     event: ScheduledEvent  # its newest content
     ids: tuple[str, ...]  # all that it has had, as Azure wrote them, the first one first
     first_seen: datetime
+    foreign_ids: tuple[str, ...] = ()  # those that turned out to be another event's, in lower case
     begun: Moment | None = None  # when it began, for what waits from then on; set anew on another boot
     number: int = 1  # among the lives of the event
     affects: Affected | None = None  # None if it began, and has stayed, while the VM's name was unknown
@@ -160,6 +161,9 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
         known = any(known_id.lower() == event.key for known_id in self.ids)
         return self.ids if known else (*self.ids, event.event_id)
 
+    def without_ids(self, foreign: tuple[str, ...]) -> "Life":
+        return replace(self, foreign_ids=(*self.foreign_ids, *foreign)) if foreign else self
+
     def since(self, transition: Transition) -> datetime | None:
         """Return when a transition of this life was noticed."""
         return next((record.at for record in self.transitions if record.transition is transition), None)
@@ -201,6 +205,7 @@ class WatchState(msgspec.Struct, frozen=True):
 
     incarnation: int | None = None
     last_success: datetime | None = None
+    boot: str = ""  # on which the newest document was read, "" if that is unknown
     current: dict[str, Life] = {}
     past: dict[str, Life] = {}
 

@@ -39,9 +39,11 @@ class _Progress(msgspec.Struct, frozen=True):
     lost: Moment | None = None
     # Since when there is no valid document, None while there is one.
     failing: Moment | None = None
+    # The boot on which the newest valid document was read.
+    boot: str = ""
     # The newest name of this VM, and the boot on which IMDS told it.
     instance: str | None = None
-    boot: str = ""
+    instance_boot: str = ""
     # The id of the VM of that name.
     vm_id: str = ""
     # The active problems of which the facts tell.
@@ -95,6 +97,7 @@ class Store:
         return WatchState(
             incarnation=self._progress.incarnation,
             last_success=self._progress.last_success,
+            boot=self._progress.boot,
             current={life.key: life for life in current},
             past={life.key: life for life in past},
         )
@@ -124,7 +127,9 @@ class Store:
             for key in (*step.forgotten, *self._outdated(step.known.last_success)):
                 transaction.delete(self._events, key)
             known = step.known
-            self._put(transaction, incarnation=known.incarnation, last_success=known.last_success)
+            self._put(
+                transaction, incarnation=known.incarnation, last_success=known.last_success, boot=known.boot
+            )
 
     def reports(self) -> list[WorkerReport]:
         """Return all reports of workers, including those that a crash kept from becoming transitions."""
@@ -155,7 +160,7 @@ class Store:
     @property
     def certain_instance(self) -> str | None:
         """That name if it was told on this boot: the disk of another VM brings that VM's name."""
-        return self._progress.instance if self._progress.boot == self._clock.boot else None
+        return self._progress.instance if self._progress.instance_boot == self._clock.boot else None
 
     @property
     def certain_vm_id(self) -> str:
@@ -199,8 +204,9 @@ class Store:
 
     def record_valid(self, at: datetime, vm: VirtualMachine) -> None:
         """Record that there was a valid document, and this VM's name and id if IMDS has told them."""
-        told = {"instance": vm.name, "vm_id": vm.vm_id, "boot": self._clock.boot} if vm.name else {}
-        self._record_progress(last_success=at, failing=None, **told)
+        boot = self._clock.boot
+        told = {"instance": vm.name, "vm_id": vm.vm_id, "instance_boot": boot} if vm.name else {}
+        self._record_progress(last_success=at, boot=boot, failing=None, **told)
 
     def record_failing(self, since: Moment, last_success: datetime | None) -> None:
         """Record since when there is no valid document."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from exporter.clock import Moment
 from exporter.errors import ImdsError
 from exporter.model.advance import advance, pass_time
 from exporter.model.documents import decode_document
@@ -117,7 +118,13 @@ def _by_product(steps: Iterable[Step]) -> Iterator[Lines]:
             known = after.known
         else:
             after = advance(
-                known, document, step.at, instance=step.instance, watching=watching, thresholds=SECONDS
+                known,
+                document,
+                step.at,
+                instance=step.instance,
+                watching=watching,
+                thresholds=SECONDS,
+                moment=Moment(str(step.boot), 0.0),
             )
             watching = True
             known = msgspec.structs.replace(after.known, last_success=step.at)

@@ -30,12 +30,13 @@ Raw = dict[str, Any]
 
 
 class Step(NamedTuple):
-    """An answer of IMDS; ``restart``: the process that gets it did not get the one before."""
+    """An answer of IMDS; ``restart``: the process that gets it did not get the one before; on which boot."""
 
     at: datetime
     body: bytes
     instance: str | None = NAME
     restart: bool = False
+    boot: int = 0
 
 
 def history(seed: int | str) -> list[Step]:
@@ -43,10 +44,13 @@ def history(seed: int | str) -> list[Step]:
     azure = Azure(chance)
     names = chance.choices((_always, _sometimes), (3, 1))[0]
     now = BEGINNING
+    boot = 0
     steps: list[Step] = []
     for _ in range(chance.randrange(3, 18)):
         now += timedelta(seconds=chance.choice(_GAPS))
-        steps.append(Step(now, azure.answer(), names(chance), chance.random() < 0.1))
+        restart = chance.random() < 0.15
+        boot += restart and chance.random() < 0.5
+        steps.append(Step(now, azure.answer(), names(chance), restart, boot))
     return steps
 
 

@@ -38,7 +38,8 @@ class Moment(NamedTuple):
 class Life(NamedTuple):
     """A life; ``unsure`` if it began while this VM's name was unknown, and it still is.
 
-    ``changed_to`` is the new type, if it ended by a change of the type.
+    ``changed_to`` is the new type, if it ended by a change of the type. ``apart`` has the ids that turned out
+    to be another event's.
     """
 
     ids: tuple[str, ...]
@@ -48,6 +49,11 @@ class Life(NamedTuple):
     story: tuple[Moment, ...] = ()
     started: datetime | None = None
     changed_to: str | None = None
+    apart: tuple[str, ...] = ()
+
+    @property
+    def own_ids(self) -> list[str]:
+        return [i for i in self.ids if i not in self.apart]
 
     @property
     def event(self) -> Event:
@@ -74,11 +80,12 @@ class Life(NamedTuple):
 
 
 class State(NamedTuple):
-    """All lives, over or not, in the order in which they began, and the last valid document with its time."""
+    """All lives, over or not, in the order in which they began, and the poll that gave the last document."""
 
     lives: tuple[Life, ...] = ()
     document: Document | None = None
     at: datetime | None = None
+    boot: int | None = None
 
 
 class Poll(NamedTuple):
@@ -92,6 +99,7 @@ class Poll(NamedTuple):
     at: datetime
     instance: str | None
     watching: bool
+    boot: int
 
 
 class Told(NamedTuple):
@@ -111,18 +119,21 @@ def follow(steps: Iterable[Step]) -> Iterator[tuple[State, list[Told]]]:
             state, told = pass_time(state, step.at)
             yield state, told
             continue
-        state, told = advance(state, Poll(document, step.at, step.instance, watching))
+        state, told = advance(state, Poll(document, step.at, step.instance, watching, step.boot))
         watching = True
         yield state, told
 
 
 def advance(state: State, poll: Poll) -> tuple[State, list[Told]]:
+    state = state._replace(lives=tuple(_split(life, poll.document) for life in state.lives))
     heirs = _heirs(state, poll)
     lives = [life if life.over else _go_on(life, heirs, state, poll) for life in state.lives]
-    for event in poll.document.events.values():
-        if event is not None and not any(event.id in life.ids for life in lives if not life.over):
-            earlier = [life for life in lives if event.id in life.ids or heirs.get(life.ids) == event]
-            begun = _begin(event, earlier[-1] if earlier else None, state, poll)
+    listed = [event for event in poll.document.events.values() if event is not None]
+    # Those that were known begin their next life before new ones, which may have the same first id.
+    for event in sorted(listed, key=lambda event: not any(event.id in life.own_ids for life in lives)):
+        if not any(event.id in life.own_ids for life in lives if not life.over):
+            earlier = [life for life in lives if event.id in life.own_ids or heirs.get(life.ids) == event]
+            begun = _begin(event, earlier[-1] if earlier else None, lives, state, poll)
             lives += [begun] if begun else []
     lives = [_by_now(life, poll.at) for life in lives]
     told = []
@@ -130,7 +141,13 @@ def advance(state: State, poll: Poll) -> tuple[State, list[Told]]:
         before = len(state.lives[index].transitions) if index < len(state.lives) else 0
         told += [_told(life, moment, poll) for moment in life.transitions[before:]]
     told.sort(key=lambda each: [each.transition in words for words in ORDER].index(True))
-    return State(tuple(lives), poll.document, poll.at), told
+    return State(tuple(lives), poll.document, poll.at, poll.boot), told
+
+
+def _split(life: Life, document: Document) -> Life:
+    """Return a life without the ids that the document lists beside a newer one of it."""
+    listed = [i for i in life.own_ids if document.events.get(i)]
+    return life._replace(apart=(*life.apart, *listed[:-1]))
 
 
 def pass_time(state: State, now: datetime) -> tuple[State, list[Told]]:
@@ -179,7 +196,9 @@ def _told(life: Life, moment: Moment, poll: Poll) -> Told:
 def _heirs(state: State, poll: Poll) -> dict[tuple[str, ...], Event]:
     """Return the events that continue under a new id, by the ids they had."""
     events = poll.document.events
-    dropped = [life for life in state.lives if not life.over and not any(i in events for i in life.ids)]
+    if not poll.watching or not _watched(state, poll):
+        return {}
+    dropped = [life for life in state.lives if not life.over and not any(i in events for i in life.own_ids)]
     known = [i for life in state.lives for i in life.ids]
     brought = [e for e in events.values() if e and e.status == "started" and e.id not in known]
     heirs = _alike(dropped, brought, _nature)
@@ -208,6 +227,10 @@ def _alike(
     return heirs
 
 
+def _watched(state: State, poll: Poll) -> bool:
+    return state.at is not None and abs(poll.at - state.at) <= WATCHED
+
+
 def _hits(event: Event, poll: Poll) -> bool:
     return _target(event, poll.instance) == "self"
 
@@ -223,15 +246,15 @@ def _very_next(state: State, document: Document) -> bool:
 
 
 def _go_on(life: Life, heirs: Mapping[tuple[str, ...], Event], state: State, poll: Poll) -> Life:
-    event = heirs.get(life.ids) or _entry(life.ids, poll.document)
+    event = heirs.get(life.ids) or _entry(life.own_ids, poll.document)
     if event:
         return _listed(life, event, state, poll)
-    if any(i in poll.document.events for i in life.ids):
+    if any(i in poll.document.events for i in life.own_ids):
         return life
     return _with(life, poll, life.event, _gone(life, state, poll))
 
 
-def _entry(ids: tuple[str, ...], document: Document) -> Event | None:
+def _entry(ids: Iterable[str], document: Document) -> Event | None:
     """Return an event in a document, by the newest of its ids if it lists several."""
     readable = [event for i in ids if (event := document.events.get(i))]
     return readable[-1] if readable else None
@@ -246,7 +269,10 @@ def _gone(life: Life, state: State, poll: Poll) -> str:
         return "vanished"
     assert state.document is not None
     assert state.at is not None
-    listed = [event for i in life.ids if (event := state.document.events.get(i))]
+    due = life.event.not_before is None or life.event.not_before <= poll.at
+    if poll.boot != state.boot and due:
+        return "vanished"
+    listed = [event for i in life.own_ids if (event := state.document.events.get(i))]
     readable = any(event.status != "unknown" for event in listed)
     recent = abs(poll.at - state.at) < SWITCHED_OFF
     return "cancelled" if readable and recent and _very_next(state, poll.document) else "vanished"
@@ -277,14 +303,18 @@ def _target(event: Event, instance: str | None) -> str | None:
     return "self" if mine else "other"
 
 
-def _begin(event: Event, earlier: Life | None, state: State, poll: Poll) -> Life | None:
+def _begin(
+    event: Event, earlier: Life | None, lives: Iterable[Life], state: State, poll: Poll
+) -> Life | None:
     ids = _with_id(earlier.ids if earlier else (), event)
-    event = _entry(ids, poll.document) or event
+    apart = earlier.apart if earlier else ()
+    event = _entry([i for i in ids if i not in apart], poll.document) or event
     if event.kind in _ENDED:
         return None
-    number = earlier.number + 1 if earlier else 1
+    # Lives of two events may have the same first id.
+    number = 1 + max((life.number for life in lives if life.ids[0] == ids[0]), default=0)
     target = _target(event, poll.instance) or "self"
-    return _seen(Life(ids, number, target, poll.instance is None), event, state, poll)
+    return _seen(Life(ids, number, target, poll.instance is None, apart=apart), event, state, poll)
 
 
 def _with_id(ids: tuple[str, ...], event: Event) -> tuple[str, ...]:
@@ -297,8 +327,7 @@ def _seen(life: Life, event: Event, state: State, poll: Poll) -> Life:
         return _with(life, poll, event, "completed" if event.kind == "completed" else "cancelled")
     transition = _by_status(life, event)
     if transition == "started":
-        watched = state.at is not None and abs(poll.at - state.at) <= WATCHED
-        life = life._replace(started=poll.at if watched else None)
+        life = life._replace(started=poll.at if _watched(state, poll) else None)
     if transition is not None:
         return _with(life, poll, event, transition)
     if not life.story:

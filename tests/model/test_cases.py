@@ -302,7 +302,6 @@ def test_succession() -> None:
     """One dropped, one new and Started, of one type, source and resources: the same event under a new id."""
     new = event("B", "Started")
     assert story(poll(0, 1, A), poll(1, 2, new), poll(2, 3)) == "scheduled a | started a | completed a"
-    assert last(poll(0, 1, A), poll(90_000, 9, new)) == "started a"
     for moved in ({"Resources": [NAME, "vm_1"]}, {"Resources": ["vm_2", NAME]}):
         assert last(poll(0, 1, A), poll(1, 2, new | moved)) == "started a"
     for fields in ({"EventType": "Freeze"}, {"EventSource": "User"}, {"Resources": OTHERS}):
@@ -313,6 +312,41 @@ def test_succession() -> None:
     assert told_of(poll(0, 1, A), poll(1, 2, new))[1][0].life.ids == ("a", "b")
     assert last(poll(0, 1, A), poll(1, 2, UNREADABLE, new)) == "started b"
     assert last(poll(0, 1, event(status="Paused")), poll(1, 2, new)) == "cancelled a, started b"
+
+
+def test_succession_between_two_documents_of_a_watch() -> None:
+    """After more than 30 s, or in another process, a new id is another event."""
+    new = event("B", "Started")
+    assert last(poll(0, 1, A), poll(30, 2, new)) == "started a"
+    assert last(poll(0, 1, A), poll(31, 2, new)) == "cancelled a, started b"
+    assert last(poll(0, 1, A), poll(1, 2, new, restart=True)) == "cancelled a, started b"
+
+
+def test_two_ids_in_one_document() -> None:
+    """They are two events, also if one had been taken for the other, and stay so."""
+    new = event("B", "Started", NotBefore="")
+    renewed = poll(0, 1, A), poll(1, 2, new)
+    assert story(*renewed, poll(2, 3, A, new), poll(3, 4, A, new), poll(4, 5, A)) == (
+        "scheduled a | started a | scheduled a/2 | - | completed a"
+    )
+    assert story(*renewed, poll(2, 3, new, A), poll(3, 4, new), poll(4, 5, A)) == (
+        "scheduled a | started a | scheduled a/2 | cancelled a/2 | completed a, scheduled a/3"
+    )
+    assert last(*renewed, poll(2, 3), poll(3, 4, A, new)) == "started a/2, scheduled a/3"
+
+
+def test_a_reboot_while_nobody_watched() -> None:
+    """What is gone on the next boot was cancelled only if NotBefore had not passed."""
+    for seconds, outcome in ((840, "cancelled"), (900, "vanished"), (960, "vanished")):
+        gone = poll(seconds, 2, restart=True, boot=1)
+        assert last(poll(0, 1, A), gone) == f"{outcome} a"
+        assert last(poll(0, 1, A), gone._replace(boot=0)) == "cancelled a"
+    at_any_moment = poll(0, 1, event(NotBefore=""))
+    assert last(at_any_moment, poll(60, 2, restart=True, boot=1)) == "vanished a"
+    assert last(poll(0, 1, STARTED), poll(960, 2, restart=True, boot=1)) == "completed a"
+    # Every document after that is of this boot.
+    after = poll(1, 1, A, restart=True, boot=1), poll(960, 2, boot=1)
+    assert last(poll(0, 1, A), *after) == "cancelled a"
 
 
 def test_succession_of_a_started_event() -> None:

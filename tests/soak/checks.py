@@ -34,7 +34,8 @@ class Model:
                 document = read(step.body)
             except ValueError:
                 continue
-            self.state, _ = advance(self.state, Poll(document, step.at, step.instance, self._watching))
+            poll = Poll(document, step.at, step.instance, self._watching, step.boot)
+            self.state, _ = advance(self.state, poll)
             self._watching = True
             self.approvable |= {i for i, event in document.events.items() if event and may_be_approved(event)}
         self._read = len(world.served)
