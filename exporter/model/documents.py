@@ -5,6 +5,7 @@ pages "Scheduled Events for Linux VMs" and "... for Windows VMs" for the fields,
 version of each; operators' reports for the rest.
 """
 
+import itertools
 import math
 import re
 import reprlib
@@ -28,6 +29,7 @@ from exporter.model.events import (
     UNKNOWN,
     Affected,
     ScheduledEvent,
+    normal_name,
     normal_word,
 )
 from exporter.timefmt import parse_number
@@ -99,8 +101,11 @@ def _word(field: str, text: str, known: Mapping[str, str], notes: list[str]) -> 
     return found
 
 
-def names_of(value: object, notes: list[str]) -> tuple[str, ...]:
-    """Return the readable names; an event without any counts as this VM's."""
+def names_of(value: object, notes: list[str], instance: str | None = None) -> tuple[str, ...]:
+    """Return the readable names, cut so that ``instance``, this VM's name, stays.
+
+    An event without any counts as this VM's.
+    """
     if value is None:
         return ()
     found = value if isinstance(value, list) else [value]
@@ -109,11 +114,17 @@ def names_of(value: object, notes: list[str]) -> tuple[str, ...]:
     )
     if len(names) < len(found) or not isinstance(value, list):
         notes.append(f"Resources: {excerpt(value)} is not a list of names")
-    if (length := sum(map(len, names))) > LONGEST_NAMES:
-        # Without some of them, this VM could be missed.
-        notes.append(f"Resources: {len(names)} names of {length} characters; {LONGEST_NAMES} are possible")
-        return ()
-    return names
+    kept = _within(LONGEST_NAMES, names, instance)
+    if len(kept) < len(names):
+        notes.append(f"Resources: cut from {len(names)} to {len(kept)} names")
+    return kept
+
+
+def _within(length: int, names: tuple[str, ...], instance: str | None) -> tuple[str, ...]:
+    """Return the first names that have so many characters together; if need be, this VM's as the last."""
+    kept = names[: sum(end <= length for end in itertools.accumulate(map(len, names)))]
+    own = next((name for name in names if instance and normal_name(name) == normal_name(instance)), None)
+    return kept if own is None or own in kept else (*kept[:-1], own)
 
 
 def time_of(value: object, notes: list[str]) -> datetime | None:
@@ -308,7 +319,7 @@ def _entries(
     left_out: set[str] = set()
     for place, item in enumerate(items):
         found: list[Defect] = []
-        event = _decode_event(item, doubts, found)
+        event = _decode_event(item, doubts, instance, found)
         key = event.key if event is not None else found[-1].event_id.lower()
         is_own = event is not None and event.target(instance) is Affected.SELF
         kept = own if is_own else others
@@ -376,7 +387,9 @@ def _incarnation(raw: msgspec.Raw, defects: list[Defect]) -> int | None:
     return None
 
 
-def _decode_event(item: msgspec.Raw, doubts: tuple[str, ...], defects: list[Defect]) -> ScheduledEvent | None:
+def _decode_event(
+    item: msgspec.Raw, doubts: tuple[str, ...], instance: str | None, defects: list[Defect]
+) -> ScheduledEvent | None:
     notes: list[str] = []
     try:
         raw = _event_decoder.decode(item)
@@ -392,7 +405,7 @@ def _decode_event(item: msgspec.Raw, doubts: tuple[str, ...], defects: list[Defe
         event_id=raw.event_id,
         event_type=type_of(raw.event_type, notes),
         event_status=status_of(raw.event_status, notes),
-        resources=names_of(raw.resources, notes),
+        resources=names_of(raw.resources, notes, instance),
         not_before=time_of(raw.not_before, notes),
         duration_seconds=duration_of(raw.duration, notes),
         description=text_of("Description", raw.description, notes, longest=LONGEST_TEXT),
