@@ -355,6 +355,22 @@ def test_hooks_wait_for_the_name(build: Build) -> None:
     assert sorted(ran(bench)) == [("a", "started"), ("b", "scheduled")]
 
 
+@pytest.mark.parametrize(("reboots", "outcome"), [(True, "vanished"), (False, "cancelled")])
+def test_gone_while_the_exporter_was_down(build: Build, *, reboots: bool, outcome: str) -> None:
+    """On another boot, after NotBefore, messages, hooks and metrics do not deny that it may have happened."""
+    bench = build(f"{HOOK}\n{ONCALL}")
+    bench.show(raw_event(**REBOOT))
+    bench.announce()
+    if reboots:
+        bench.clock.reboot()
+    bench.restart(after=1200)
+    bench.advance(5)
+    assert bench.api("past")[0]["outcome"] == outcome
+    assert f"Reboot {outcome}" in bench.sent()[-1].title
+    assert [transition for _, transition in ran(bench)] == ["scheduled", outcome]
+    assert bench.metric("transitions_total", event_type="Reboot", transition=outcome) == 1
+
+
 def test_hooks_wait_for_the_name_on_another_boot(build: Build) -> None:
     """Those that have run do not run again, and those for a phase that began meanwhile run once."""
     bench = build(HOOK)
