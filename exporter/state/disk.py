@@ -182,7 +182,10 @@ _SELECT = """
 
 # Another process may lock the file for a moment; the poller must not wait long for it.
 _BUSY_SECONDS = 1.0
-_LARGE_LOG = 2 * 2**20
+# A page that a transaction changes is once in the file and once in SQLite's log: together below 16 MiB.
+_PAGE_BYTES = 8192
+MOST_PAGES = 15 * 2**19 // _PAGE_BYTES
+_LARGE_LOG = 2**19
 _MAGIC = b"SQLite format 3\x00"
 # Permanent errors of the file itself (https://sqlite.org/rescode.html).
 _DAMAGE = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT}
@@ -243,7 +246,8 @@ class Disk:
         has_table = _has_table(self._connection)
         # Only effective in a new file, and before the next statement. Two messages fill a page of 4 KiB, the
         # default, to two thirds.
-        self._connection.execute("PRAGMA page_size = 8192")
+        self._connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+        self._connection.execute(f"PRAGMA max_page_count = {MOST_PAGES}")
         # The file shrinks with its content.
         self._connection.execute("PRAGMA auto_vacuum = FULL")
         (mode,) = self._connection.execute("PRAGMA journal_mode = WAL").fetchone()
@@ -292,13 +296,13 @@ class Disk:
                 else:
                     connection.execute(_PUT, (kind, key, value))
 
-        if self._log_size() > _LARGE_LOG:
-            # SQLite would keep a log of the size of its largest transaction.
-            self._opened().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._truncate_log(_LARGE_LOG)
 
     @_translated()
     def overwrite(self, rows: Iterable[Change]) -> None:
         """Replace the file's content in one transaction; durable when this returns."""
+        # What a killed exporter left in it would be added to the whole content.
+        self._truncate_log(0)
         with self._opened() as connection:
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("DROP TABLE IF EXISTS entries")
@@ -306,6 +310,7 @@ class Disk:
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {VERSION}")
             connection.executemany(_PUT, rows)
+        self._truncate_log(_LARGE_LOG)
         sync(self.directory)
 
     @_translated()
@@ -356,6 +361,11 @@ class Disk:
             if option == "mode=rw":
                 connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             return _rows(connection) if _has_table(connection) else []
+
+    def _truncate_log(self, most: int) -> None:
+        # SQLite would keep a log of the size of its largest transaction.
+        if self._log_size() > most:
+            self._opened().execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _log_size(self) -> int:
         try:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from exporter.health import DegradedReason
-from exporter.model.lifecycle import WatchState
-from tests.state_support import StateFixture, nth_step, replay, unprivileged
+from exporter.model.lifecycle import Effects, WatchState
+from tests.state_support import StateFixture, life_of, nth_step, on_disk, replay, unprivileged
 
 _RETRY = 10.0
 
@@ -133,3 +133,23 @@ def test_directory_taken_meanwhile(fixture: StateFixture) -> None:
     store.retry()
     assert fixture.health.problems() == ()
     assert fixture.open().load() == replay(1)
+
+
+def test_a_full_file_keeps_what_it_has(fixture: StateFixture) -> None:
+    """At the limit of its pages it is below 16 MiB with its log; what memory has is written once it fits."""
+    store = fixture.open()
+    store.record(nth_step(WatchState(), 1))
+    full = _unwritable(fixture, "database or disk is full (SQLITE_FULL)")
+    large = tuple(life_of(f"{number}".ljust(2**18, "x")) for number in range(40))
+    store.record(Effects(WatchState(), changed=large))
+    assert fixture.problem(DegradedReason.STATE_UNWRITABLE) == full
+    assert sum(path.stat().st_size for path in fixture.directory.iterdir()) < 16 * 2**20
+    assert len(store.load().current) == 45
+    assert len(on_disk(fixture.directory, "event")) == 5
+    store.record(
+        Effects(WatchState(), changed=(life_of("small"),), forgotten=tuple(one.key for one in large))
+    )
+    fixture.clock.pass_seconds(_RETRY)
+    store.retry()
+    assert fixture.health.problems() == ()
+    assert fixture.open().load().current.keys() == {*replay(1).current, "small"}

@@ -72,7 +72,7 @@ def test_unchanged_document_writes_nothing(fixture: StateFixture) -> None:
     store.record(nth_step(WatchState(), 1))
     # A small transaction is written to the log alone, which does not keep the size of a large one.
     assert _files(fixture.directory)["state.db-wal"][0] > 0
-    store.record(Effects(known, changed=(life_of("A" * 3 * 2**20),)))
+    store.record(Effects(known, changed=(life_of("A" * 2**20),)))
     files, written = _files(fixture.directory), _bytes_written()
     assert files["state.db-wal"][0] == 0
     for _ in range(300):
