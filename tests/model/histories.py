@@ -17,7 +17,7 @@ _OTHERS = ("vm_1", "_VM_1", "vm_2", "__vm_0", "vm_00")
 _TYPES = ("Freeze", "Reboot", "Freeze", "Reboot", "Preempt", ADVICE)
 _SOURCES = ("Platform", "User")
 _GAPS = (
-    *(1, 1, 1, 1, 5, 90, 600),
+    *(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 5, 90, 600),
     *(29, 30, 31, 59, 60, 61, 300),  # around the limits of a watched start and of updates
     *(86_399, 86_400, 86_401, 172_800),  # around a day, after which IMDS is switched off
     *(-1, -45, -7200, -90_000),  # the clock is set back

@@ -40,11 +40,12 @@ def test_the_histories_have_everything_in_them() -> None:
         seen["joined"] += sum(each.silent for each in lives)
         seen["third life"] += sum(each.number == 3 for each in lives)
         seen["renewed twice"] += sum(len(each.ids) == 3 for each in lives)
+        seen["two events after all"] += sum(bool(each.apart) for each in lives)
         seen["another type"] += sum(each.changed_to is not None for each in lives)
         seen["name unknown"] += sum(each.unsure for each in lives)
         seen["unwatched start"] += sum(each.has("started") and each.started is None for each in lives)
     transitions = [word for words in life.ORDER for word in words]
     wanted = {f"{transition} {target}" for transition in transitions for target in ("self", "other")}
     wanted |= {"impact", "joined", "third life", "renewed twice", "name unknown", "unwatched start"}
-    wanted |= {"another type"}
+    wanted |= {"another type", "two events after all"}
     assert {what for what in wanted if seen[what] < 5} == set()
