@@ -310,6 +310,11 @@ class _Walk:
         self._room_for_changes = room - MOST_CURRENT_BYTES // 2
         self._current = dict(known.current)
         self._past = dict(known.past)
+        # The highest number of the lives that have the same first id, which may be those of two events.
+        self._numbers: dict[str, int] = {}
+        for life in (*known.past.values(), *known.current.values()):
+            first = lower(life.ids[0])
+            self._numbers[first] = max(life.number, self._numbers.get(first, 0))
         # The lives that ended without a transition, each with the one that takes its place.
         self._replaced: dict[str, str] = {}
         # The lives that may have changed.
@@ -372,13 +377,14 @@ class _Walk:
         """
         if event.event_status in _ENDING_STATUSES:
             return ""
+        ids = (event.event_id,) if former is None else former.ids_with(event)
         life = Life(
             event,
-            (event.event_id,) if former is None else former.ids_with(event),
+            ids,
             foreign_ids=() if former is None else former.foreign_ids,
             first_seen=self._now,
             begun=self._moment,
-            number=1 if former is None else former.number + 1,
+            number=self._numbers.get(lower(ids[0]), 0) + 1,
             affects=None if self._instance is None else event.target(self._instance),
             announced=event.not_before,
             name_was_unknown=self._instance is None,
@@ -387,6 +393,7 @@ class _Walk:
         # An id may look like the key of another life.
         while (key := life.key) in self._current or key in self._past or key in self._known.current:
             life = replace(life, number=life.number + 1)
+        self._numbers[lower(ids[0])] = life.number
         self._happen(with_notice(None, life, self._now), phase_of(event))
         return key
 
@@ -514,7 +521,8 @@ class _Walk:
         before = self._known.last_success
         recent = before is not None and abs(self._now - before) < SWITCH_OFF
         # A reboot between the two documents may have been the event.
-        is_missed = self._is_another_boot() and not (notice_left(life.event, self._now) or 0.0) > 0
+        not_before = life.event.not_before
+        is_missed = self._is_another_boot() and (not_before is None or not_before <= self._now)
         is_one_unknown = any(defect.lost and not defect.event_id for defect in self._document.defects)
         follows = is_next_incarnation(self._known, self._document)
         is_readable = not life.unread and life.event.event_status != UNKNOWN
