@@ -308,6 +308,35 @@ def test_what_is_left_at_not_before(rig: Rig) -> None:
     rig.cluster.ask("PATCH", f"{PODS}/stuck-{rig.name}", {"metadata": {"finalizers": None}})
 
 
+def test_a_budget_until_delete_before(rig: Rig) -> None:
+    """A missing right is reported before any event; with that of the chart, the pod is deleted in time."""
+    rig.configure(delete_before="10s")
+    rig.controlled("guarded", labels={"ends": "late"})
+    rig.budget("guarded")
+    with_right = [f"{one},drain.deleteBefore=10s" if "drain." in one else one for one in CHART_SETTINGS]
+    try:
+        with rig.running():
+            degraded = eventually(lambda: rig.vm.log("degraded"))
+            assert [one["problem"] for one in degraded] == [
+                "access: the service account lacks the rights: delete pods; bind it to a role that has them"
+            ]
+            rig.cluster.helm("upgrade", *with_right)
+            eventually(lambda: rig.vm.log("recovered"), within=90)
+            not_before = rig.announce(25)
+            eventually(lambda: rig.pods == {"exporter", "mirror"}, within=24)
+            rig.drained(within=4)
+            assert datetime.now(UTC) < not_before
+        (deleted,) = rig.vm.log("pod deleted in spite of its disruption budget")
+        at = datetime.fromisoformat(deleted["ts"])
+        assert not_before - timedelta(seconds=11) < at < not_before - timedelta(seconds=4)
+        assert len(rig.vm.log("degraded")) == 1
+        told = rig.cluster.get(f"/api/v1/namespaces/{NAMESPACE}/events")["items"]
+        mine = [one["reason"] for one in told if one["source"]["host"] == rig.name]
+        assert mine == ["ScheduledEventDeletion"]
+    finally:
+        rig.cluster.helm("upgrade", *CHART_SETTINGS)
+
+
 def test_a_preemption_of_two_hundred_pods(rig: Rig) -> None:
     """Within 30 s all are gone, with grace periods that end before NotBefore, in less than 160 MiB."""
     for number in range(200):
