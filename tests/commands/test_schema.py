@@ -1,13 +1,15 @@
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jsonschema
+import msgspec
 import pytest
 
 from exporter.commands.schema import schema
-from exporter.config import yamlfile
+from exporter.config import Config, Overrides, loading, yamlfile
 from scripts.project import ROOT
 from scripts.schema import is_current
 from tests.config.test_config import bad_configs
@@ -21,6 +23,36 @@ def parsed(text: str) -> Any:
     return yamlfile.parse(text, Path("c.yml")).data
 
 
+def in_effect() -> str:
+    """Return the sample with its keys in effect: without their #; what is an alternative has two."""
+    return re.sub("^#(?=( {2})*(- )?[a-z_]+:)", "", SAMPLE, flags=re.MULTILINE)
+
+
+def keys(kind: Any) -> Iterator[str]:
+    """Yield the keys of a type and of the types in it."""
+    for field in msgspec.structs.fields(kind) if isinstance(kind, type(msgspec.Struct)) else ():
+        yield field.encode_name
+        yield from keys(field.type)
+    for part in get_args(kind):
+        yield from keys(part)
+
+
+def test_the_sample_has_all_keys_with_their_defaults(tmp_path: Path) -> None:
+    """Except for entries of lists, which are examples, nothing changes if all keys are in effect."""
+    assert set(keys(Config)) <= set(re.findall("([a-z_]+):", SAMPLE))
+    data = parsed(in_effect())
+    for section, entries in (
+        ("notifications", "targets"),
+        ("notifications", "routes"),
+        ("approval", "rules"),
+    ):
+        assert data[section].pop(entries)
+    assert data.pop("hooks")
+    file = tmp_path / "c.yml"
+    file.write_text(json.dumps(data))
+    assert loading.load(file, Overrides()) == Config()
+
+
 def samples() -> list[str]:
     """Return the configurations in the documentation, and the sample with its keys in effect."""
     blocks = [
@@ -30,9 +62,7 @@ def samples() -> list[str]:
         if set(re.findall("^([a-z_]+):", block, re.MULTILINE)) & SECTIONS
         and set(re.findall("^([a-z_]+):", block, re.MULTILINE)) <= SECTIONS
     ]
-    # A key is in effect without its #; what is an alternative has two.
-    keys = re.sub("^#(?=( {2})*(- )?[a-z_]+:)", "", SAMPLE, flags=re.MULTILINE)
-    return [*blocks, SAMPLE, keys]
+    return [*blocks, SAMPLE, in_effect()]
 
 
 @pytest.mark.parametrize("text", samples())
