@@ -28,6 +28,9 @@ foreach ($attempt in 1..2) {
     & "$PSScriptRoot\install.ps1" -WinSW $winsw @source
     Wait-Healthy
 }
+# The command is on the PATH.
+& $name --version
+& $name check-config (Join-Path $env:ProgramData "$name\exporter.yml")
 if (-not (Test-Path (Join-Path $env:ProgramData "$name\state\state.db"))) { throw "there is no state" }
 Stop-Service $name
 if ((Get-Service $name).Status -ne "Stopped") { throw "it does not stop" }
@@ -36,3 +39,4 @@ Wait-Healthy
 & "$PSScriptRoot\uninstall.ps1" -Purge
 if (Get-Service $name -ErrorAction SilentlyContinue) { throw "it is still a service" }
 if (Test-Path (Join-Path $env:ProgramData $name)) { throw "something is left" }
+if (Test-Path (Join-Path $env:SystemRoot "$name.cmd")) { throw "the command is left" }

@@ -104,4 +104,7 @@ Copy-Item $WinSW $service -Force
     Set-Content (Join-Path $program "$name.xml") -Encoding UTF8
 Invoke-Native $service install
 Start-Service $name
+
+# A command in a directory that is on every PATH: each version of the program has a directory of its own.
+Set-Content (Join-Path $env:SystemRoot "$name.cmd") "@`"$executable`" %*" -Encoding ASCII
 Get-ChildItem $program -Directory | Where-Object FullName -ne $version | Remove-Item -Recurse -Force

@@ -15,6 +15,7 @@ $program = Join-Path $env:ProgramFiles $name
 Stop-Service $name
 & (Join-Path $program "$name.exe") uninstall
 Remove-Item -Recurse -Force $program
+Remove-Item (Join-Path $env:SystemRoot "$name.cmd")
 if ($Purge) {
     Remove-Item -Recurse -Force (Join-Path $env:ProgramData $name)
 }
