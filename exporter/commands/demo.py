@@ -220,7 +220,8 @@ def _simulator(options: Options, clock: Clock) -> Iterator[str]:
 
 
 def _notice(speed: float) -> str:
-    return f"Simulated events and times at {speed:g}x: 15 minutes take {900 / speed:g} s. No VM is affected."
+    times = f"Simulated events and times at {speed:g}x: 15 minutes take {900 / speed:g} s."
+    return f"{times} No real VM is involved."
 
 
 def headline(demo: Demo) -> list[str]:

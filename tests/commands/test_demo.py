@@ -54,7 +54,7 @@ def test_a_small_terminal(height: int, count: int, messages: int, shown: tuple[i
     lines = frame(demo(count, messages), height).plain.split("\n")
     assert len(lines) <= height
     assert lines[:3] == [
-        "Simulated events and times at 60x: 15 minutes take 15 s. No VM is affected.",
+        "Simulated events and times at 60x: 15 minutes take 15 s. No real VM is involved.",
         "Page, metrics and API: http://127.0.0.1:9843   Stop with Ctrl-C.",
         "Simulator's page: http://127.0.0.1:9",
     ]
