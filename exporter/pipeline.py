@@ -122,7 +122,7 @@ class Pipeline:
         self.notifier.configure(plan)
         self.hooks.configure(settings.hooks, inherited(environ, variables(settings)))
         self.node_loop.configure(settings.kubernetes, environ)
-        self._alertmanagers.configure(settings.alertmanager, loaded.alertmanagers, settings.web.external_url)
+        self._alertmanagers.configure(settings.alertmanager, loaded.alertmanagers, settings.web)
         # The poller takes it over later, after the poll in progress.
         self._approver.supersede(settings)
         self._poller.configure(settings, client, self._tracer.sampled_share)

@@ -64,8 +64,8 @@ def parse_endpoint(value: object) -> str:
     return text.rstrip("/")
 
 
-def parse_external_url(value: object) -> str:
-    """Return the URL of the exporter's page, with a path if a proxy adds one; "" if not specified."""
+def parse_link(value: object) -> str:
+    """Return a URL for links, which may have a path; "" if not specified."""
     text, remedy = str(value), "write it like https://vm-1.example.com:9843/"
     if text == "":
         return text
@@ -144,7 +144,7 @@ def parse_switch(value: object) -> Literal["auto"] | bool:
 
 Endpoint = Annotated[str, parsed(parse_endpoint)]
 InstanceName = Annotated[str, parsed(parse_instance_name)]
-ExternalUrl = Annotated[str, parsed(parse_external_url)]
+Link = Annotated[str, parsed(parse_link)]
 PollInterval = Annotated[float, parsed(parse_poll_interval, **DURATION)]
 Positive = Annotated[float, parsed(parse_positive, **DURATION)]
 ApiVersion = Annotated[str, parsed(parse_api_version)]
@@ -280,7 +280,8 @@ class Alertmanager(msgspec.Struct, frozen=True):
 class Web(msgspec.Struct, frozen=True):
     """The web server's settings for messages; all others are in the file of ``--web.config.file``."""
 
-    external_url: ExternalUrl = ""
+    external_url: Link = ""
+    runbook_url: Link = ""
 
 
 class Config(msgspec.Struct, frozen=True):

@@ -24,7 +24,13 @@ _PLAIN_WORD = re.compile(r"[A-Za-z0-9_.:/=+-]+")
 # What one of Windows' shells expands inside double quotes, or what ends them: in PowerShell typographic
 # quotes do, and a backslash before the last quote makes it part of the word.
 _EXPANDED = re.compile('["$`%!\u201c-\u201f]|\\\\$')
+_RUNBOOKS = "https://github.com/azure-scheduled-events-exporter/azure-scheduled-events-exporter/blob/main/alerts/runbooks"
 _REQUESTERS = {"Platform": "Azure (Platform)", "User": "a user of the subscription (User)"}
+
+
+def runbook(alert: str, own_url: str) -> str:
+    """Return the address of the runbook of an alert; ``own_url`` is where a company's own are, or ""."""
+    return f"{own_url.rstrip('/')}/{alert}" if own_url else f"{_RUNBOOKS}/{alert}.md"
 
 
 def command_line(*words: str, windows: bool = sys.platform == "win32") -> str:

@@ -61,7 +61,8 @@ def names(alerts: Sequence[dict[str, Any]]) -> list[str]:
 def test_an_event_is_an_alert_in_each_phase(build: Build, receiver: Receiver) -> None:
     """It is posted at once, at each change and every minute, and its end once."""
     more = ", labels: {cluster: west}"
-    bench = build(f"web: {{external_url: 'https://vm-1/'}}\n{settings(receiver, more=more)}")
+    web = "web: {external_url: 'https://vm-1/', runbook_url: 'https://wiki/runbooks'}"
+    bench = build(f"{web}\n{settings(receiver, more=more)}")
     bench.show(REBOOT, wait=2)
     (alert,) = posted(receiver)
     assert receiver.requests[0].path == "/api/v2/alerts"
@@ -77,6 +78,7 @@ def test_an_event_is_an_alert_in_each_phase(build: Build, receiver: Receiver) ->
     }
     summary = f"Reboot of {VM} scheduled, not before 2026-03-04 22:15:00 UTC"
     assert alert["annotations"]["summary"] == summary
+    assert alert["annotations"]["runbook_url"] == f"https://wiki/runbooks/{PENDING}"
     assert alert["generatorURL"] == "https://vm-1/"
     posted_at = datetime.fromisoformat(alert["startsAt"])
     assert NOW < posted_at <= NOW + timedelta(seconds=2)

@@ -173,6 +173,11 @@ def own_url(bench: Bench) -> bool:
     return "https://vm.example.com/" in bench.sent()[0].body
 
 
+def own_runbook(bench: Bench) -> bool:
+    bench.show(FREEZE)
+    return "https://wiki.example.com/runbooks/ScheduledEventPending" in bench.sent()[0].body
+
+
 def in_service(bench: Bench) -> int:
     """Return the answer to a load balancer during a Freeze."""
     bench.show(FREEZE)
@@ -302,6 +307,13 @@ ROWS = {
     "tracing.enabled": Row(traced, "", False, "tracing: {enabled: true}", True),
     "web.external_url": Row(
         own_url, NOTIFY, False, f"web: {{external_url: 'https://vm.example.com/'}}\n{NOTIFY}", True
+    ),
+    "web.runbook_url": Row(
+        own_runbook,
+        NOTIFY,
+        False,
+        f"web: {{runbook_url: 'https://wiki.example.com/runbooks/'}}\n{NOTIFY}",
+        True,
     ),
     "match.event_types": matching("event_types: [Reboot]"),
     "match.event_sources": matching("event_sources: [User]"),

@@ -8,8 +8,8 @@ from exporter.config import (
     API_VERSIONS,
     parse_api_version,
     parse_endpoint,
-    parse_external_url,
     parse_instance_name,
+    parse_link,
     parse_poll_interval,
     parse_positive,
 )
@@ -69,10 +69,10 @@ REMEDY = "write a URL without path, like http://169.254.169.254, or discover"
         (parse_poll_interval, "199ms", f"is out of range; {POLLS}"),
         (parse_poll_interval, "1h1ms", f"is out of range; {POLLS}"),
         *(
-            (parse_external_url, text, f"is not a valid URL; {PAGE}")
+            (parse_link, text, f"is not a valid URL; {PAGE}")
             for text in ("vm-1", "ftp://a", "http://<", "http://ä", "http://`", "http://a b")
         ),
-        (parse_external_url, "https://a/?", TOO_MUCH),
+        (parse_link, "https://a/?", TOO_MUCH),
         (parse_positive, "0s", "is too short; write more than 0s"),
         (parse_api_version, "latest", f"is not a known version; {KNOWN}"),
         (parse_api_version, "2020-7-1", f"is not a known version; {KNOWN}"),
@@ -97,7 +97,7 @@ def test_what_is_refused(parse: Any, value: object, message: str) -> None:
         (parse_duration, "100y", 3153600000),
         *((parse_instance_name, letter * 256, letter * 256) for letter in "aä𝄞"),
         (parse_endpoint, "http://a:80/", "http://a:80"),
-        (parse_external_url, "https://a/!~_'()=;", "https://a/!~_'()=;"),
+        (parse_link, "https://a/!~_'()=;", "https://a/!~_'()=;"),
         (parse_poll_interval, "200ms", 0.2),
         (parse_poll_interval, "1h", 3600),
         (parse_positive, "1ms", 0.001),

@@ -17,6 +17,7 @@ from exporter.model.events import Affected
 from exporter.model.lifecycle import Life, Transition, TransitionRecord, phase_of
 from exporter.model.messages import severity
 from exporter.model.views import Snapshot
+from exporter.model.wording import runbook
 from exporter.timefmt import rfc3339
 
 # Longer than the reboot of a VM takes.
@@ -26,7 +27,6 @@ ACTIVE_SECONDS = 900.0
 _REMEMBERED = timedelta(hours=24)
 # Of one life, the newest.
 _MOST_IDS = 10
-_RUNBOOKS = "https://github.com/azure-scheduled-events-exporter/azure-scheduled-events-exporter/blob/main/alerts/runbooks"
 _PHASES = (Transition.ADVISED, Transition.SCHEDULED, Transition.STARTED)
 _PENDING = "ScheduledEventPending"
 _NAMES = {Transition.STARTED: "ScheduledEventStarted"}
@@ -69,8 +69,13 @@ class Alert(msgspec.Struct, frozen=True):
         return content | ({"generatorURL": url} if url else {})
 
 
-def alerts(snapshot: Snapshot, settings: Alertmanager, now: datetime) -> dict[Key, Alert]:
-    """Return the active alerts, and those whose end is known and less than a day ago, by their labels."""
+def alerts(
+    snapshot: Snapshot, settings: Alertmanager, now: datetime, runbook_url: str = ""
+) -> dict[Key, Alert]:
+    """Return the active alerts, and those whose end is known and less than a day ago, by their labels.
+
+    ``runbook_url`` is where a company's own runbooks are.
+    """
     recent = (life for life in snapshot.past if life.ended is not None and now - life.ended < _REMEMBERED)
     found: dict[Key, Alert] = {}
     for life in (*snapshot.current, *recent):
@@ -81,7 +86,8 @@ def alerts(snapshot: Snapshot, settings: Alertmanager, now: datetime) -> dict[Ke
                 before = found.get(alert.key)
                 # Of an event that is listed again, the newest life counts.
                 if before is None or _end(before) < _end(alert):
-                    found[alert.key] = alert
+                    link = {"runbook_url": runbook(alert.labels["alertname"], runbook_url)}
+                    found[alert.key] = replace(alert, annotations=alert.annotations | link)
     return found
 
 
@@ -156,7 +162,6 @@ def _alert(
     annotations = {
         "summary": f"{event.event_type} of {instance or socket.gethostname()} {_when(life, phase)}",
         "description": _DESCRIPTIONS[phase],
-        "runbook_url": f"{_RUNBOOKS}/{name}.md",
     }
     # An empty label is none.
     known = {key: value for key, value in labels.items() if value}

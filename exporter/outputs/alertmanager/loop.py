@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from exporter.config import Alertmanager
+from exporter.config import Alertmanager, Web
 from exporter.config.addresses import ALERTMANAGER, Address, without_credentials
 from exporter.health import DegradedReason
 from exporter.model.views import Snapshot, TargetView
@@ -31,11 +31,11 @@ _MOST_AT_ONCE = 256
 
 
 class _Wanted(NamedTuple):
-    """What a configuration wants at an Alertmanager; ``url`` is that of the exporter's page."""
+    """What a configuration wants at an Alertmanager."""
 
     address: Address
     settings: Alertmanager
-    url: str
+    web: Web
 
 
 class Alertmanagers:
@@ -46,8 +46,8 @@ class Alertmanagers:
         self._shared = shared
         self._loops: Sequence[AlertLoop] = ()
 
-    def configure(self, settings: Alertmanager, addresses: Sequence[Address], url: str) -> None:
-        """Apply a configuration; ``url`` is that of the exporter's page.
+    def configure(self, settings: Alertmanager, addresses: Sequence[Address], web: Web) -> None:
+        """Apply a configuration; ``web`` has the addresses for links.
 
         What was posted to an Alertmanager that is no longer configured ends there by its ``endsAt``.
         """
@@ -56,7 +56,7 @@ class Alertmanagers:
         before = list(self._loops)
         loops = []
         for address in addresses:
-            wanted = _Wanted(address, settings, url)
+            wanted = _Wanted(address, settings, web)
             loop = next((loop for loop in before if loop.reaches(address)), None)
             if loop is None:
                 loop = AlertLoop(wanted, self._snapshot, self._shared)
@@ -143,7 +143,7 @@ class AlertLoop:
             return _UNKNOWN_SECONDS
         if at < self._wait_until:
             return self._wait_until - at
-        wanted = alerts(snapshot, self.wanted.settings, now)
+        wanted = alerts(snapshot, self.wanted.settings, now, self.wanted.web.runbook_url)
         news = self._news(wanted, now)
         fresh = {alert.key for alert in news}
         is_due = at - self._renewed >= _RENEW_SECONDS
@@ -175,8 +175,8 @@ class AlertLoop:
     def _post(self, due: Sequence[Alert], now: datetime) -> None:
         for start in range(0, len(due), _MOST_AT_ONCE):
             part = due[start : start + _MOST_AT_ONCE]
-            offset = self._client.post([alert.body(now, self.wanted.url) for alert in part])
-            self._check_clock(offset)
+            bodies = [alert.body(now, self.wanted.web.external_url) for alert in part]
+            self._check_clock(self._client.post(bodies))
             self._accepted |= {alert.key: alert for alert in part}
 
     def _succeeded(self, news: Sequence[Alert]) -> None:

@@ -9,7 +9,7 @@ from exporter.model.events import Affected, normal_name
 from exporter.model.lifecycle import Change, Transition
 from exporter.model.messages import AnyMessage, Message, WatchChange, WatchMessage
 from exporter.model.views import EventView
-from exporter.model.wording import command_line, duration, impact, names, relative, requester, stamp
+from exporter.model.wording import command_line, duration, impact, names, relative, requester, runbook, stamp
 from exporter.outputs.notifications.styles import Style
 
 _NO_NAME = "name not known yet"
@@ -21,7 +21,6 @@ _FIELDS = {
 }
 _PROGRAM = "azure-scheduled-events-exporter"
 _PROJECT = f"https://github.com/{_PROGRAM}/{_PROGRAM}"
-_RUNBOOKS = f"{_PROJECT}/blob/main/alerts/runbooks"
 _RUNBOOK_OF = {
     "started": "ScheduledEventStarted",
     "hook_failed": "ScheduledEventHookFailed",
@@ -49,7 +48,13 @@ class Fact(NamedTuple):
 
 
 def facts(
-    message: AnyMessage, now: datetime, style: Style, *, portal_url: str = "", exporter_url: str = ""
+    message: AnyMessage,
+    now: datetime,
+    style: Style,
+    *,
+    portal_url: str = "",
+    exporter_url: str = "",
+    runbook_url: str = "",
 ) -> list[Fact]:
     """Return the lines of the body, the most urgent first; ``style`` writes the links."""
     if isinstance(message, WatchMessage):
@@ -65,15 +70,15 @@ def facts(
         Fact("Tags", ", ".join(f"{name}: {value}" for name, value in vm.tags.items() if value)),
         Fact("Azure portal", portal_url and style.link(portal_url)),
     ]
-    runbook = _runbook(message)
+    page = _runbook(message, runbook_url)
     links = [
         Fact("Exporter", exporter_url and style.link(exporter_url)),
-        Fact("Runbook", runbook and style.link(runbook)),
+        Fact("Runbook", page and style.link(page)),
     ]
     return [fact for fact in [*lines, *(place if is_concerned else []), *links] if fact.text]
 
 
-def _runbook(message: AnyMessage) -> str:
+def _runbook(message: AnyMessage, own_url: str) -> str:
     """Return the page about what to do; "" if there is nothing to do."""
     is_pending = (
         isinstance(message, Message) and message.event.ended is None and message.event.target is Affected.SELF
@@ -82,7 +87,7 @@ def _runbook(message: AnyMessage) -> str:
         return _VANISHED
     default = "ScheduledEventPending" if is_pending else ""
     name = _RUNBOOK_OF.get(message.transition.value, default)
-    return f"{_RUNBOOKS}/{name}.md" if name else ""
+    return runbook(name, own_url) if name else ""
 
 
 def _whom(message: AnyMessage) -> Iterator[Fact]:

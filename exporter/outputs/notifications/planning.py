@@ -39,6 +39,7 @@ class Plan(msgspec.Struct, frozen=True):
     addresses: Mapping[str, Address] = {}
     templates: Mapping[str, Templates] = {}
     exporter_url: str = ""
+    runbook_url: str = ""
     timezone: str = "UTC"
     # Apprise's directory.
     storage: str = ""
@@ -75,6 +76,7 @@ class Plan(msgspec.Struct, frozen=True):
             now,
             templates=self.templates.get(target, Templates()),
             exporter_url=self.exporter_url,
+            runbook_url=self.runbook_url,
             timezone=self.timezone,
             storage=self.storage,
             marker=self.marker,
@@ -216,6 +218,7 @@ def plan_of(loaded: Loaded, *, local: Sequence[str] = (), keep_state: bool = Fal
         addresses=addresses,
         templates={name: own.get(name) or notifications.templates for name in addresses},
         exporter_url=settings.web.external_url,
+        runbook_url=settings.web.runbook_url,
         timezone=notifications.timezone,
         storage=str(state_directory(settings) / _STORAGE) if keep_state else "",
         node=settings.kubernetes.node_name(os.environ),

@@ -39,6 +39,7 @@ class Send(msgspec.Struct, frozen=True, omit_defaults=True, tag="send"):
     now: UtcTime
     templates: Templates = Templates()
     exporter_url: str = ""
+    runbook_url: str = ""
     timezone: str = "UTC"
     storage: str = ""
     marker: str = ""

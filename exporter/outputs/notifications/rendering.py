@@ -116,7 +116,11 @@ def _zone(name: str) -> tzinfo:
 
 
 def _urls(request: Send, message: AnyMessage) -> dict[str, str]:
-    return {"portal_url": message.vm.portal_url, "exporter_url": request.exporter_url}
+    return {
+        "portal_url": message.vm.portal_url,
+        "exporter_url": request.exporter_url,
+        "runbook_url": request.runbook_url,
+    }
 
 
 def _plain_facts(request: Send, message: AnyMessage) -> tuple[tuple[str, str], ...]:
