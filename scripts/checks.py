@@ -125,8 +125,9 @@ def links() -> Iterator[str]:
         if not all(fences[::2]):
             yield f"{page.relative_to(ROOT)}: a block of code has no language"
     docs = {str(path.relative_to(ROOT / "docs")) for path in files("docs/**/*.md")}
+    alerts = {str(path.relative_to(ROOT)) for path in files("alerts/**/*.md")}
     shown = set(re.findall(r"^ +- .*: (\S+\.md)$", read("mkdocs.yml"), re.MULTILINE))
-    yield from (f"mkdocs.yml: {page} is missing or too much" for page in docs ^ shown)
+    yield from (f"mkdocs.yml: {page} is missing or too much" for page in (docs | alerts) ^ shown)
     listed = set(re.findall(r"\]\(([\w-]+\.md)", read("docs/index.md")))
     tops = {page for page in docs if "/" not in page} - {"index.md"}
     yield from (f"docs/index.md: {page} is not listed" for page in tops - listed)
