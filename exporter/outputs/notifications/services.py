@@ -34,18 +34,22 @@ _NOTIFY_TYPES = {
     Severity.CRITICAL: "failure",
 }
 # Priorities for info, success, warning and critical, where the URL has none. Info and success are silent.
+# From -2, the lowest, to 2, which repeats until someone acknowledges it.
 _BY_FIVE = (-1, -1, 0, 1)
+# From P1, critical, to P5, informational.
+_BY_ONE = (5, 5, 3, 1)
 _PRIORITIES: dict[str, tuple[Any, Any, Any, Any]] = {
-    "Pushover": _BY_FIVE,
-    "Prowl": _BY_FIVE,
-    "Join": _BY_FIVE,
-    "Growl": _BY_FIVE,
-    "Pushsafer": _BY_FIVE,
-    "Gotify": (1, 1, 5, 8),
-    "ntfy": ("low", "low", "high", "max"),
-    "Opsgenie": (2, 2, 3, 5),
-    "Jira": (2, 2, 3, 5),
-    "SMS Eagle": (0, 0, 0, 1),
+    "Pushover": _BY_FIVE,  # https://pushover.net/api#priority
+    "Prowl": _BY_FIVE,  # https://www.prowlapp.com/api.php#add
+    "Join": _BY_FIVE,  # https://joaoapps.com/join/api/
+    "Growl": _BY_FIVE,  # http://www.growlforwindows.com/gfw/help/gntp.aspx
+    "Pushsafer": _BY_FIVE,  # https://www.pushsafer.com/en/pushapi
+    "Gotify": (1, 1, 5, 8),  # https://github.com/gotify/android#message-priorities
+    "ntfy": ("low", "low", "high", "max"),  # https://docs.ntfy.sh/publish/#message-priority
+    "Opsgenie": _BY_ONE,  # https://docs.opsgenie.com/v1.0/docs/priority-field
+    # https://support.atlassian.com/jira-service-management-cloud/docs/what-are-alert-priorities/
+    "Jira": _BY_ONE,
+    "SMS Eagle": (0, 0, 0, 1),  # https://www.smseagle.eu/docs/apiv2/
 }
 _MAIL_PRIORITIES = (("5", "low"), ("5", "low"), ("3", "normal"), ("1", "high"))
 # The attribute with the incident's key, for plugins without ``dedup``.

@@ -276,7 +276,7 @@ ALERTS = "01234567-89ab-cdef-0123-456789abcdef"
         ("ntfy://{}/topic", ["low", "low", "high", "max"]),
         # What is silent opens no alert.
         *(
-            (f"{scheme}://01234567-89ab-cdef-0123-456789abcdef", ["P3", "P5"])
+            (f"{scheme}://01234567-89ab-cdef-0123-456789abcdef", ["P3", "P1"])
             for scheme in ("opsgenie", "jira")
         ),
         ("smseagle://token@{}/11111111111", ["0", "0", "0", "1"]),
