@@ -40,7 +40,7 @@ _SCALE: dict[str, tuple[Severity, Severity, Severity]] = {
     "vanished": (WARNING, WARNING, WARNING),
     "approved": (INFO, INFO, INFO),
     "hook_failed": (WARNING, CRITICAL, CRITICAL),
-    "blind": (WARNING, WARNING, WARNING),
+    "blind": (CRITICAL, CRITICAL, CRITICAL),
     "recovered": (SUCCESS, SUCCESS, SUCCESS),
 }
 _COLUMN = {"Freeze": 0, "Preempt": 2, "Terminate": 2}

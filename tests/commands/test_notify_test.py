@@ -185,7 +185,7 @@ def test_messages_about_the_watch(choice: dict[str, Any]) -> None:
     bench.plan = replace(bench.plan, routes=(Route(("all",), only),), watch_targets=("all",))
     assert bench.run(**choice) == 0
     titles = [title.removeprefix("(test) ").split(": ")[0] for title in bench.senders["all"].titles]
-    assert [title for title in titles if "]" in title] == ["[WARNING] Blind", "[SUCCESS] Recovered"]
+    assert [title for title in titles if "]" in title] == ["[CRITICAL] Blind", "[SUCCESS] Recovered"]
     assert all({one.incident: one.resolves for one in bench.senders["all"].sent}.values())
 
 

@@ -94,7 +94,7 @@ def _changes(message: Message) -> Iterator[str]:
             yield f"{'postponed' if is_later else 'moved up'} {by}"
             yield f"{'+' if is_later else '-'}{by}"
         else:
-            yield "has a start" if isinstance(start.new, datetime) else "lost its start"
+            yield "start known" if isinstance(start.new, datetime) else "start unknown"
     elif names := [name for field, name in _CHANGED.items() if field in by_field]:
         yield f"{', '.join(names)} changed"
 

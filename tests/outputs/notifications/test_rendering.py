@@ -215,7 +215,7 @@ def test_what_imds_said_is_data(text_format: TextFormat) -> None:
     """The text of an error is not markup; while the VM has no name, the message names the host."""
     odd = replace(BLIND, instance=None, incident="watch/db-1", error="<b>@all `x`")
     found = rendered(odd, templates=Templates(format=text_format), failed=True)
-    assert found.title == "[WARNING] Blind: events of db-1 unknown for 5 min"
+    assert found.title == "[CRITICAL] Blind: events of db-1 unknown for 5 min"
     assert "Host name: db-1" in found.body
     assert "@" not in found.body
     assert text_format != "html" or "<b>" not in found.body
