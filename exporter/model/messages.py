@@ -211,6 +211,8 @@ class Rendered(msgspec.Struct, frozen=True, omit_defaults=True):
     incident: str = ""
     resolves: bool = False
     only_closes: bool = False
+    # Whether services with incidents get it: what is never graver than info is no incident.
+    is_incident: bool = True
     # Plain text for services with fields of their own for them; the source is the VM.
     facts: tuple[tuple[str, str], ...] = ()
     link: str = ""

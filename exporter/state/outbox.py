@@ -148,6 +148,15 @@ class Outbox(Jobs[AnyMessage]):
                 found.setdefault(key.lane, record.work.incident if record.work else record.incident)
         return found
 
+    def is_open(self, target: str, life_key: str) -> bool:
+        """Return whether a target may have an incident of this life, or outage, by an earlier message."""
+        return any(
+            key.lane == target
+            and (record.done or record.attempts or record.services)
+            and _may_have_opened(record)
+            for key, record in self.of(life_key)
+        )
+
     def inherit(self, transaction: Transaction, former: str, life: str) -> None:
         """Record that what a life has opened is open for the one that takes its place."""
         now = self._clock.now()

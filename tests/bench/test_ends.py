@@ -198,7 +198,7 @@ def test_a_target_of_several_services(build: Build, tmp_path: Path, status: int)
         targets = f"apprise_config: '{file}', targets: [{target}]"
         routes = f"routes: [{{targets: [oncall], {SCHEDULED}}}]"
         bench = build(f"notifications: {{{targets}, {routes}}}", real_senders=True)
-        bench.show(raw_event(), wait=120)
+        bench.show(raw_event(EventType="Reboot"), wait=120)
         reason = "JSON: it answered 400 (Bad Request)"
         assert (reason in str(bench.api("problems"))) is (status == 400)
         bench.kill()

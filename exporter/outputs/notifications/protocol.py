@@ -31,7 +31,8 @@ class Send(msgspec.Struct, frozen=True, omit_defaults=True, tag="send"):
     ``stands_for`` are transition and time of earlier messages that are left out. ``failed`` is whether
     sending has failed before. ``services`` are those behind the target that have the message already.
     ``marker`` begins the title. ``timezone`` is that of times in the message. ``storage`` is Apprise's
-    directory. ``is_mail`` is whether a service is a mail server.
+    directory. ``is_mail`` is whether a service is a mail server, and ``is_open`` whether the target may have
+    an incident of the same life.
     """
 
     address: Address
@@ -48,6 +49,7 @@ class Send(msgspec.Struct, frozen=True, omit_defaults=True, tag="send"):
     traceparent: str = ""
     services: tuple[str, ...] = ()
     is_mail: bool = False
+    is_open: bool = True
 
 
 class CheckTarget(msgspec.Struct, frozen=True, tag="target"):

@@ -10,7 +10,8 @@ from zoneinfo import ZoneInfo
 from msgspec.structs import replace
 
 from exporter.config import Templates
-from exporter.model.messages import AnyMessage, Message, Rendered, Severity, TextFormat
+from exporter.model.lifecycle import Transition
+from exporter.model.messages import AnyMessage, Message, Rendered, Severity, TextFormat, severity
 from exporter.model.wording import relative, stamp
 from exporter.outputs.notifications import words
 from exporter.outputs.notifications.facts import facts
@@ -73,6 +74,7 @@ class Renderer:
             incident=message.incident,
             resolves=message.resolves,
             only_closes=message.only_closes,
+            is_incident=_is_incident(request, message),
             facts=_plain_facts(request, message) if with_facts else (),
             link=request.exporter_url or message.vm.portal_url,
             source=message.instance or "",
@@ -109,6 +111,17 @@ class Renderer:
         except TemplateError as error:
             remarks[key] = str(error)
             return ""
+
+
+def _is_incident(request: Send, message: AnyMessage) -> bool:
+    """Return whether services with incidents get a message: a warning or graver opens one."""
+    if not isinstance(message, Message):
+        return True
+    if not message.resolves:
+        return request.is_open or message.severity.weight >= Severity.WARNING.weight
+    # Only of a Freeze is every message an info, unless a hook fails.
+    has_failed = message.event.since(Transition.HOOK_FAILED) is not None
+    return has_failed or severity(Transition.STARTED, message.event.type).weight >= Severity.WARNING.weight
 
 
 def _zone(name: str) -> tzinfo:
@@ -174,7 +187,7 @@ def _is_whole(request: Send, text: Text, room: Room | None) -> bool:
     return room is None or room.excess(title, body, text_format) <= 0
 
 
-def _fitted(request: Send, title: str, body: Body | str, severity: Severity, room: Room | None) -> Rendered:
+def _fitted(request: Send, title: str, body: Body | str, gravity: Severity, room: Room | None) -> Rendered:
     text_format = request.templates.format
     written = partial(_body, STYLES[text_format])
     limit = None if room is None else max(0, -room.excess("", "", text_format))
@@ -185,4 +198,4 @@ def _fitted(request: Send, title: str, body: Body | str, severity: Severity, roo
         text = fit_body(body, text_format, lambda text: room.excess(title, text, text_format))
     else:
         text = fit_facts(body, written, lambda text: room.excess(title, text, text_format))
-    return Rendered(title, text, text_format, severity)
+    return Rendered(title, text, text_format, gravity)

@@ -156,7 +156,7 @@ class Service:
 
     def send(self, rendered: Rendered) -> Delivery:
         """Make one attempt on this thread, however long the service takes."""
-        if rendered.only_closes and not self.has_incidents:
+        if not (rendered.is_incident if self.has_incidents else not rendered.only_closes):
             return Delivery(delivered=True, skipped=True)
         resolves = self.has_incidents and rendered.resolves
         notify_type = "success" if resolves else _NOTIFY_TYPES[rendered.severity]

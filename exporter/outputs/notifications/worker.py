@@ -126,6 +126,7 @@ class Worker:
                 (one.message.transition.value, one.message.at) for one in queued[:-1] if one.message
             ),
             failed=self._schedule.has_failed,
+            is_open=self._outbox.is_open(self.target, message.key),
             traceparent=message.traceparent if isinstance(message, Message) else "",
             services=tuple(set.intersection(*(set(one.record.services) for one in queued))),
         )

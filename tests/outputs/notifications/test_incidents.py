@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from exporter.config.addresses import Address
-from exporter.model.lifecycle import Transition
+from exporter.model.lifecycle import Transition, TransitionRecord
 from exporter.model.messages import AnyMessage, Delivery, Message, WatchChange, WatchMessage
 from exporter.outputs.notifications.child import Child
 from exporter.outputs.notifications.services import check
@@ -51,7 +51,6 @@ def states(service: str, requests: list[Request]) -> list[tuple[str, str]]:
 
 LIVES = (
     ("Reboot", (Transition.SCHEDULED, Transition.APPROVED, Transition.STARTED, Transition.COMPLETED)),
-    ("Freeze", (Transition.SCHEDULED, Transition.CANCELLED)),
     ("Terminate", (Transition.SCHEDULED, Transition.UPDATED, Transition.STARTED, Transition.COMPLETED)),
     ("Preempt", (Transition.SCHEDULED, Transition.VANISHED)),
 )
@@ -72,6 +71,20 @@ def test_one_incident_per_event(
     assert all(action != closes for _, action in got[:-1])
     if service != "splunk":
         assert all(action == opens for _, action in got[:-1])
+
+
+def test_what_is_never_graver_than_info_is_no_incident(proxy: TlsProxy) -> None:
+    """A Freeze is one only once a hook has failed for it; an approval opens none."""
+    url = URLS["pagerduty"]
+    life = (Transition.SCHEDULED, Transition.STARTED, Transition.COMPLETED, Transition.VANISHED)
+    found = tell(url, *(told(one, "Freeze") for one in life), is_open=False)
+    found += tell(url, told(Transition.APPROVED), is_open=False)
+    assert [one.skipped for one in found] == [True] * 5
+    failed = told(Transition.HOOK_FAILED, "Freeze")
+    end = told(Transition.COMPLETED, "Freeze")
+    end = replace(end, event=replace(end.event, transitions=(TransitionRecord(Transition.HOOK_FAILED, NOW),)))
+    tell(url, failed, end, is_open=False)
+    assert states("pagerduty", proxy.requests) == [(KEY, "trigger"), (KEY, "resolve")]
 
 
 def test_goalert_has_a_server_of_its_own() -> None:
@@ -125,8 +138,8 @@ def test_the_watch_is_an_incident_of_its_own(proxy: TlsProxy) -> None:
     assert states("pagerduty", proxy.requests) == [("watch/vm_0", "trigger"), ("watch/vm_0", "resolve")]
 
 
-def test_a_backlog_for_services_with_incidents(tmp_path: Path) -> None:
-    """They get no digest; behind a tag with others every message goes out by itself."""
+def test_which_targets_know_incidents(tmp_path: Path) -> None:
+    """They are known by the check, also behind a tag with others."""
     file, plain = tmp_path / "apprise.yml", "json://127.0.0.1/"
     file.write_text(f"urls:\n  - {URLS['pagerduty']}: [{{tag: both}}]\n  - {plain}: [{{tag: both}}]\n")
     both = Address("a", apprise_config=(str(file), "both"))
