@@ -18,44 +18,53 @@ NFPM := v2.45.2
 HELM := v3.22.0
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test pytest test-lowest coverage test-phoenix soak fuzz lint audit bench format package dist
+.PHONY: help help-all demo test pytest test-lowest coverage test-phoenix soak fuzz lint audit bench format package dist
 .PHONY: bench-fleet test-deb test-image test-kubernetes test-otlp test-pacemaker renderings dashboards golden pictures recording
 .PHONY: docs requirements clean test-grafana test-fleet checks alerts
 
 help:
 	@echo "make demo          the exporter against a simulator, with no Azure around; NOTIFY=URL sends messages, CONFIG=FILE configures the rest"
 	@echo "make test          lint, types and all tests, as CI runs them"
-	@echo "make pytest        all tests, without lint and audit"
-	@echo "make test-lowest   all tests, with the lowest versions of the dependencies that pyproject.toml allows"
-	@echo "make coverage      which branches of the program the tests reach; TESTS=tests/web for some of them"
-	@echo "make test-phoenix  the demo's traces in a real backend; installs 850 MB into .venv-phoenix"
-	@echo "make fuzz          search for inputs that break it; FUZZ_SECONDS=300, FUZZ_SEED=a number to repeat"
-	@echo "make soak          random histories beside a model, five minutes of faults and kills of every kind, and a siege;"
-	@echo "                   SOAK_HISTORIES, SOAK_SECONDS and SOAK_SEED say otherwise"
+	@echo "make pytest        all tests, without lint and audit; TESTS=tests/web for some of them"
+	@echo "make format        format the code and apply fixes by ruff"
+	@echo "make docs          build the documentation as a site in build/site; a broken link fails it"
+	@echo "make package       build the wheel and the source distribution in dist/, and check them"
+	@echo "make help-all      all other targets"
+
+help-all: help
+	@echo
+	@echo "Checks, each of which make test includes:"
 	@echo "make lint          ruff and mypy alone, for Linux and Windows"
 	@echo "make checks        dependencies, documentation, dashboards, workflows, deployment files: what no program reads here"
 	@echo "make audit         ask for known vulnerabilities of what the program needs; says so where it cannot"
+	@echo
+	@echo "Tests and measurements that make test does not include; most of them are in tests/slow:"
+	@echo "make test-lowest   all tests, with the lowest versions of the dependencies that pyproject.toml allows"
+	@echo "make coverage      which branches of the program the tests reach; TESTS=tests/web for some of them"
+	@echo "make soak          random histories beside a model, five minutes of faults and kills of every kind, and a siege;"
+	@echo "                   SOAK_HISTORIES, SOAK_SECONDS and SOAK_SEED say otherwise"
+	@echo "make fuzz          search for inputs that break it; FUZZ_SECONDS=300, FUZZ_SEED=a number to repeat"
 	@echo "make bench         measure memory, CPU and times, beside what they should be and beside a floor; with"
 	@echo "                   BENCH_BASE=DIRECTORY beside another checkout, too"
-	@echo "make test-fleet    fifty exporters with Prometheus and Alertmanager: approvals, alerts, messages and their delays"
-	@echo "make test-grafana  the tables of the dashboards in Grafana's own library; needs npm, installs 190 MB into build"
 	@echo "make bench-fleet   measure what viewers and rules cost a Prometheus; FLEET_VMS='500 2000'"
-	@echo "make format        format the code and apply fixes by ruff"
-	@echo "make package       build the wheel and the source distribution in dist/, and check them"
-	@echo "make dist          these, and self-contained: a tarball, a .deb and an .rpm for this processor; needs Go"
+	@echo "make test-fleet    fifty exporters with Prometheus and Alertmanager: approvals, alerts, messages and their delays"
 	@echo "make test-deb      install, upgrade and purge the .deb in a clean Debian that runs systemd; cloud-init and Ansible"
 	@echo "make test-image    build the container image by buildah, and run it"
 	@echo "make test-kubernetes  the drain and the Helm chart against a real API server, which Go builds in 11 CPU minutes"
 	@echo "make test-otlp     metrics and log records in an OpenTelemetry Collector and in Prometheus 3, which Go builds"
 	@echo "make test-pacemaker  the hook for Pacemaker in a cluster of one node, in a Debian that systemd boots"
-	@echo "make renderings    render the Helm chart as the tests look at it"
+	@echo "make test-phoenix  the demo's traces in a real backend; installs 850 MB into .venv-phoenix"
+	@echo "make test-grafana  the tables of the dashboards in Grafana's own library; needs npm, installs 190 MB into build"
+	@echo
+	@echo "Files that are made from others:"
 	@echo "make alerts        write the rules for Azure Monitor from the rule files"
 	@echo "make dashboards    write the dashboards from their description"
+	@echo "make renderings    render the Helm chart as the tests look at it"
 	@echo "make golden        write the messages of all transitions anew; read the difference"
-	@echo "make pictures      and draw them, the page and a message, for docs/images"
-	@echo "make docs          build the documentation as a site in build/site; a broken link fails it"
+	@echo "make pictures      write the dashboards, and draw them, the page and a message for docs/images"
 	@echo "make recording     record the demo's terminal for half a minute, as docs/images/demo.svg"
 	@echo "make requirements  pin the newest versions of all dependencies; UPGRADE= keeps the pins that still fit"
+	@echo "make dist          what a release consists of: the wheel, a self-contained tarball, a .deb and an .rpm; needs Go"
 	@echo "make clean         remove everything that is made"
 
 demo: $(VENV)/.runtime
@@ -65,7 +74,7 @@ test: lint checks audit pytest
 
 PARALLEL := -n auto --dist worksteal
 pytest: $(VENV)/.dev $(VENV)/.packages
-	$(BIN)/python -m pytest $(PARALLEL)
+	$(BIN)/python -m pytest $(PARALLEL) $(TESTS)
 
 test-lowest: $(LOWEST)/.installed $(VENV)/.packages
 	$(LOWEST)/bin/python -m pytest $(PARALLEL)

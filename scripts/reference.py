@@ -1,4 +1,4 @@
-"""Checks for `scripts.checks` that the documentation lists what there is: commands, flags, keys, tests."""
+"""Checks for `scripts.checks` that the documentation lists what there is: commands, flags and keys."""
 
 import re
 from collections.abc import Iterator
@@ -28,7 +28,6 @@ def problems() -> Iterator[str]:
         yield from (f"docs/{page}: {name} does not exist" for name in sorted(listed - known))
     yield from _keys()
     yield from _recipes()
-    yield from _tests()
     yield from _monitoring()
 
 
@@ -76,15 +75,6 @@ def _recipes() -> Iterator[str]:
         places = (ROOT / path, ROOT / "exporter" / path)
         if ("/" in path or path.endswith(".py")) and not any(place.exists() for place in places):
             yield f"CONTRIBUTING.md: {path} does not exist"
-
-
-def _tests() -> Iterator[str]:
-    """Yield the tests that the record about tests names and that do not exist."""
-    page = DOCS / "decisions" / "0006-tests.md"
-    text = page.read_text()
-    for path, name in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text):
-        if not (ROOT / path).exists() or (name and f"def {name}(" not in (ROOT / path).read_text()):
-            yield f"{page.name}: {path}::{name} does not exist"
 
 
 def _monitoring() -> Iterator[str]:
