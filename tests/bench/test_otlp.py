@@ -201,7 +201,7 @@ def test_the_watch_and_the_exporter(build: Build) -> None:
     bench.advance(20)
     assert names(bench) == ["blind", "recovered"]
     blind, recovered = told(bench)
-    assert (blind.severity, recovered.severity) == ("warning", "success")
+    assert (blind.severity, recovered.severity) == ("critical", "success")
     assert "no valid document from IMDS since 20" in blind.body
     assert bench.reload("nonsense: 1") != 200
     bench.advance(5)
