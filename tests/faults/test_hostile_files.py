@@ -38,4 +38,4 @@ def test_the_largest_file_is_read_in_bounded_time(tmp_path: Path, piece: str) ->
     begun = time.thread_time()
     with pytest.raises(ConfigurationError):
         loading.load(tmp_path / "c.yml", Overrides())
-    assert time.thread_time() - begun < 30
+    assert time.thread_time() - begun < 100

@@ -166,7 +166,7 @@ def test_tls_amid_silent_handshakes(
 ) -> None:
     """Handshakes that never come are cut, take part in the limit, and keep no scrape waiting."""
     mine, theirs = tls
-    options: dict[str, Any] = {"tls": lambda: mine, "max_connections": 20, "request_timeout": 0.5}
+    options: dict[str, Any] = {"tls": lambda: mine, "max_connections": 20, "request_timeout": 3}
     with serving(**options) as server, ExitStack() as stack:
         silent = [stack.enter_context(connect(server)) for _ in range(60)]
         silent[-1].sendall(GET)
