@@ -87,30 +87,30 @@ coverage: $(VENV)/.dev $(VENV)/.packages
 	$(BIN)/coverage report
 
 test-phoenix: $(VENV)/.dev $(PHOENIX)/.installed
-	PHOENIX=$(PHOENIX)/bin/phoenix $(BIN)/python -m pytest tests/phoenix/check_demo.py
+	PHOENIX=$(PHOENIX)/bin/phoenix $(BIN)/python -m pytest tests/slow/phoenix/check_demo.py
 
 test-fleet: $(VENV)/.dev $(VENV)/.packages
-	$(BIN)/python -m pytest --log-cli-level=INFO tests/fleet/check_phases.py tests/fleet/check_fleet.py
+	$(BIN)/python -m pytest --log-cli-level=INFO tests/slow/fleet/check_phases.py tests/slow/fleet/check_fleet.py
 
 # Versions are in package.json; there is no lock file, which would name a registry.
 GRAFANA := build/grafana
 test-grafana: $(VENV)/.dev $(VENV)/.packages $(GRAFANA)/.installed
-	GRAFANA_MODULES=$(GRAFANA) $(BIN)/python -m pytest tests/grafana/check_cells.py
+	GRAFANA_MODULES=$(GRAFANA) $(BIN)/python -m pytest tests/slow/grafana/check_cells.py
 
-$(GRAFANA)/.installed: tests/grafana/package.json
+$(GRAFANA)/.installed: tests/slow/grafana/package.json
 	mkdir -p $(GRAFANA)
 	cp $< $(GRAFANA)
 	cd $(GRAFANA) && npm install --no-package-lock --no-audit --no-fund --ignore-scripts
 	@touch $@
 
 fuzz: $(VENV)/.dev
-	FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_SEED=$(FUZZ_SEED) $(BIN)/python -m tests.faults.fuzz_run
+	FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_SEED=$(FUZZ_SEED) $(BIN)/python -m tests.slow.fuzz
 
 SOAK_HISTORIES ?= 100000
 soak: $(VENV)/.dev
 	$(BIN)/python -m tests.model.run --histories $(SOAK_HISTORIES) --seed $(or $(SOAK_SEED),1)
-	SOAK_SECONDS=$(or $(SOAK_SECONDS),300) SOAK_SEED=$(or $(SOAK_SEED),1) $(BIN)/python -m tests.soak.run
-	SIEGE_SECONDS=$(SIEGE_SECONDS) $(BIN)/python -m tests.faults.siege
+	SOAK_SECONDS=$(or $(SOAK_SECONDS),300) SOAK_SEED=$(or $(SOAK_SEED),1) $(BIN)/python -m tests.slow.soak.run
+	SIEGE_SECONDS=$(SIEGE_SECONDS) $(BIN)/python -m tests.slow.siege
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
@@ -143,25 +143,25 @@ dist: package $(TOOLS)/nfpm
 # In roots of their own, booted by systemd. BUILT=yes tests the packages that are in dist/.
 test-deb: $(if $(BUILT),$(VENV)/.dev,dist)
 	scripts/debian-packages debootstrap systemd-container lintian
-	TOOLS=$(abspath $(TOOLS)) $(BIN)/python -m pytest tests/packaging/check_deb.py tests/packaging/check_rollout.py
+	TOOLS=$(abspath $(TOOLS)) $(BIN)/python -m pytest tests/slow/packaging/check_deb.py tests/slow/packaging/check_rollout.py
 
 # Built by buildah on a Debian of its own; BASE=IMAGE takes another base.
 test-image: $(VENV)/.dev
 	scripts/debian-packages debootstrap buildah
-	TOOLS=$(abspath $(TOOLS)) BASE=$(BASE) $(BIN)/python -m pytest tests/packaging/check_image.py
+	TOOLS=$(abspath $(TOOLS)) BASE=$(BASE) $(BIN)/python -m pytest tests/slow/packaging/check_image.py
 
 test-pacemaker: $(VENV)/.dev
 	scripts/debian-packages debootstrap systemd-container
-	TOOLS=$(abspath $(TOOLS)) $(BIN)/python -m pytest tests/packaging/check_pacemaker.py
+	TOOLS=$(abspath $(TOOLS)) $(BIN)/python -m pytest tests/slow/packaging/check_pacemaker.py
 
 # Beside a real API server; building it by Go takes 11 CPU minutes, once.
 test-kubernetes: $(VENV)/.dev $(TOOLS)/helm $(TOOLS)/kube-apiserver
 	scripts/debian-packages etcd-server
-	TOOLS=$(abspath $(TOOLS)) $(BIN)/python -m pytest tests/outputs/kubernetes/check_chart.py tests/outputs/kubernetes/check_drain.py
+	TOOLS=$(abspath $(TOOLS)) $(BIN)/python -m pytest tests/slow/kubernetes/check_chart.py tests/slow/kubernetes/check_drain.py
 
 # Beside an OpenTelemetry Collector and Prometheus 3; building them by Go takes 10 CPU minutes, once.
 test-otlp: $(VENV)/.dev $(TOOLS)/prometheus3
-	TOOLS=$(abspath $(TOOLS)) $(BIN)/python -m pytest tests/outputs/otlp/check_receivers.py
+	TOOLS=$(abspath $(TOOLS)) $(BIN)/python -m pytest tests/slow/otlp/check_receivers.py
 
 $(TOOLS)/prometheus3: scripts/otlp-programs
 	scripts/otlp-programs $(TOOLS)

@@ -9,7 +9,7 @@ from tests.model.compare import Line, expected_line, line_of
 from tests.model.histories import NAME
 from tests.model.life import Life, Poll, State, advance
 from tests.model.reading import Event, plain_name, read
-from tests.soak.world import TARGETS, World, first_id
+from tests.slow.soak.world import TARGETS, World, first_id
 
 _TITLE = re.compile(r"^\[\w+\] (?!\d+ messages? )(?P<hook>Hook failed )?[\w.]+ (?P<word>\w+)[^:]*: ")
 # These follow from what the program did, not from documents.

@@ -6,7 +6,7 @@ attack is tried alone, and all at once.
 Where root may make a memory cgroup, the program, its sender process and its hooks run in one, so that the
 kernel would end what takes more. Everywhere, the memory of exporter and senders is sampled.
 
-SIEGE_SECONDS=20 python -m tests.faults.siege
+SIEGE_SECONDS=20 python -m tests.slow.siege
 """
 
 import base64

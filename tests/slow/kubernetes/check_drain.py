@@ -23,8 +23,8 @@ import pytest
 from scripts.renderings import CHART
 from tests.end_to_end.program import eventually, resident
 from tests.end_to_end.vm import EVENT, Vm, event, one_vm
-from tests.outputs.kubernetes.cluster import Cluster, cluster
 from tests.outputs.kubernetes.test_selector import INVALID, VALID
+from tests.slow.kubernetes.cluster import Cluster, cluster
 
 NAMESPACE = "monitoring"
 ACCOUNT = "events-azure-scheduled-events-exporter"

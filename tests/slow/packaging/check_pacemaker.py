@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.debian import PYTHON, boot, root
+from tests.slow.packaging.debian import PYTHON, boot, root
 
-HOOK = Path(__file__).parent.parent.parent / "examples" / "pacemaker" / "set_health"
+HOOK = Path(__file__).parents[3] / "examples" / "pacemaker" / "set_health"
 
 
 @pytest.mark.timeout(900)

@@ -16,8 +16,8 @@ import yaml
 
 from exporter.simulator import EventPlan, Scenario, Simulator, SimulatorServer
 from tests.end_to_end.program import eventually, exporter, free_port, query
-from tests.fleet.monitoring import Target, example, monitoring
 from tests.receivers import Receiver, http_receiver
+from tests.slow.fleet.monitoring import Target, example, monitoring
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fleet.monitoring import example, monitoring
 from tests.receivers import http_receiver
+from tests.slow.fleet.monitoring import example, monitoring
 
 log = logging.getLogger(__name__)
 

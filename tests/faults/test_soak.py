@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.soak.run import one
+from tests.slow.soak.run import one
 
 
 @pytest.mark.parametrize("seed", ["day-1", "day-2"])

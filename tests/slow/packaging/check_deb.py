@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from exporter.config import PROGRAM
-from tests.packaging.debian import boot, built, root
+from tests.slow.packaging.debian import boot, built, root
 
 # What docs/install.md promises, with the minor version of their glibc.
 SYSTEMS = {"bookworm": 36, "jammy": 35, "noble": 39}
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 AZURE = ROOT / "deploy" / "azure"
 
 

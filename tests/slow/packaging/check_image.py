@@ -18,9 +18,9 @@ from exporter import __version__
 from exporter.config import PROGRAM
 from exporter.simulator import Simulator, SimulatorServer, load_scenarios
 from tests.end_to_end.program import eventually, free_port, get
-from tests.packaging.debian import root
+from tests.slow.packaging.debian import root
 
-PROJECT = Path(__file__).parent.parent.parent
+PROJECT = Path(__file__).parents[3]
 IMAGE = f"localhost/{PROGRAM}-test"
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 

@@ -1,6 +1,6 @@
 """The long run: random worlds, one after the other, until the time is over.
 
-SOAK_SECONDS=300 SOAK_SEED=1 python -m tests.soak.run
+SOAK_SECONDS=300 SOAK_SEED=1 python -m tests.slow.soak.run
 """
 
 import logging
@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.soak.checks import Model, check
-from tests.soak.world import World, threads
+from tests.slow.soak.checks import Model, check
+from tests.slow.soak.world import World, threads
 
 _ROUNDS = 60
 _QUIET_EVERY = 10

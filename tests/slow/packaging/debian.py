@@ -38,7 +38,7 @@ def root(name: str = "debian", packages: Sequence[str] = PYTHON, suite: str = "b
 
 
 def built(pattern: str) -> Path:
-    (found,) = (Path(__file__).parent.parent.parent / "dist").glob(pattern)
+    (found,) = (Path(__file__).parents[3] / "dist").glob(pattern)
     return found
 
 

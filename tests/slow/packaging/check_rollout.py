@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.debian import PYTHON, boot, built, root
+from tests.slow.packaging.debian import PYTHON, boot, built, root
 
-DEPLOY = Path(__file__).parent.parent.parent / "deploy"
+DEPLOY = Path(__file__).parents[3] / "deploy"
 # debootstrap does not resolve virtual packages, such as those that python3-cffi-backend provides.
 PACKAGES = (*PYTHON, "ansible-core", "cloud-init", "python3-apt", "python3-cffi-backend", "curl")
 

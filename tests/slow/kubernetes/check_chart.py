@@ -14,7 +14,7 @@ import pytest
 from scripts.alerts import groups
 from scripts.renderings import CHART, VALUES, render, rendering
 from tests.end_to_end.program import eventually
-from tests.outputs.kubernetes.cluster import Cluster, cluster
+from tests.slow.kubernetes.cluster import Cluster, cluster
 
 PROJECT = Path(__file__).parents[3]
 REGISTRY = ("--set", "image.registry=registry.example.com")
