@@ -7,7 +7,7 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -18,15 +18,19 @@ from prometheus_client import CollectorRegistry, ProcessCollector, disable_creat
 from exporter import __version__, config
 from exporter.clock import Clock
 from exporter.config import Overrides, loading
-from exporter.config.addresses import NotifyUrls, variables
+from exporter.config.addresses import NotifyUrls
 from exporter.config.loading import Loaded
 from exporter.errors import ConfigurationError, ExporterError, Mistakes, StoppingError
 from exporter.health import DegradedReason, Health
 from exporter.metrics import Metrics, SnapshotCollector
 from exporter.model.views import Demonstration, Snapshot
-from exporter.outputs.notifications import checking, planning
-from exporter.outputs.notifications.planning import Plan
-from exporter.outputs.notifications.sender import SenderProcess, environment
+from exporter.outputs.alertmanager.loop import Alertmanagers
+from exporter.outputs.approval.approver import Approver
+from exporter.outputs.hooks.runner import HookRunner
+from exporter.outputs.kubernetes.loop import NodeLoop
+from exporter.outputs.notifications.output import Notifications
+from exporter.outputs.otlp.output import Otlp
+from exporter.outputs.output import Core, Output
 from exporter.pipeline import Pipeline
 from exporter.serving.addresses import listen
 from exporter.serving.server import Server
@@ -46,7 +50,18 @@ _CHECK_SECONDS = 10.0
 # Of the 10 s that a stop may take; the rest is for the state and the interpreter. Hooks end in parallel.
 _STOP_SECONDS = 9.0
 _RELOAD_STOP_SECONDS = 0.5
-_SERVER_STOP_SECONDS = 1.5
+_SERVER_STOP_SECONDS = 1.0
+
+
+# In the order of their stop: what others have done is exported last.
+OUTPUTS: Sequence[Callable[[Core], Output]] = (
+    Notifications,
+    HookRunner,
+    Approver,
+    NodeLoop,
+    Alertmanagers,
+    Otlp,
+)
 
 
 class Options(msgspec.Struct, frozen=True, repr_omit_defaults=True):
@@ -72,9 +87,10 @@ class App:
     demonstration: Demonstration | None = None
 
     def __init__(
-        self, options: Options, clock: Clock, *, sender_type: Callable[..., SenderProcess] = SenderProcess
+        self, options: Options, clock: Clock, outputs: Sequence[Callable[[Core], Output]] = OUTPUTS
     ) -> None:
         self._options = options
+        self._outputs = outputs
         self._clock = clock
         self._systemd = Systemd(os.environ)
         self._signals: queue.SimpleQueue[_Signal | Mistakes] = queue.SimpleQueue()
@@ -86,7 +102,6 @@ class App:
         self.health = Health(clock)
         # What the check of targets found only after the start.
         self._reported: list[str] = []
-        self._sender = sender_type(environment(os.environ, variables(self._config)))
         disable_created_metrics()
         self._metrics = Metrics(CollectorRegistry())
         ProcessCollector(registry=self._metrics.registry)
@@ -126,15 +141,14 @@ class App:
         self._pipeline = Pipeline(
             self._store,
             Shared(self._metrics, self.health, self._clock),
-            sender=self._sender,
+            self._outputs,
             died=partial(self._signals.put, _Signal.DIED),
         )
-        self._plan = self.plan_of(self._loaded)
-        self._use(self._loaded, self._plan)
+        self._use(self._loaded)
         self._metrics.registry.register(SnapshotCollector(self._pipeline))
 
     def _check_targets(self) -> None:
-        self._signals.put(checking.check(self._loaded, self._plan, self._sender))
+        self._signals.put(self._pipeline.check(self._loaded, os.environ))
 
     def wait(self) -> bool:
         """Handle signals until one asks to stop; return False if the poller died or work hangs.
@@ -194,14 +208,14 @@ class App:
             if self._is_stopping:
                 raise StoppingError
             try:
-                fresh, plan = self._prepare()
+                fresh = self._prepare()
             except ConfigurationError as error:
                 facts = {"error": str(error)}
                 log.warning("reload failed; keeping the current configuration", extra=facts)
                 raise
             if self._is_stopping:
                 raise StoppingError
-            self._use(fresh, plan)
+            self._use(fresh)
             log.info("configuration reloaded")
 
     def _reload_by_signal(self) -> None:
@@ -215,32 +229,28 @@ class App:
             log.exception("reload failed")
         self._systemd.ready()
 
-    def _prepare(self) -> tuple[Loaded, Plan]:
+    def _prepare(self) -> Loaded:
         problem = ""
         try:
-            fresh, plan = self._fresh()
+            fresh = self._fresh()
             problem = "nothing was reloaded, as the web configuration was invalid; reload again"
             self._web.reload()
         except ConfigurationError as error:
             self._metrics.loaded(None)
             self.health.report(DegradedReason.RELOAD_FAILED, problem or str(error))
             raise
-        return fresh, plan
+        return fresh
 
     def stop(self) -> None:
         """Stop within 10 s; unfinished jobs stay in the state for the next start."""
         self._systemd.stopping()
         deadline = self._clock.monotonic() + _STOP_SECONDS
-        self._pipeline.hooks.begin_stop()
-        self._pipeline.notifier.begin_stop()
         self._is_stopping = True
         # No part is configured while it stops; one that is still being read is not applied any more.
         if self._reloading.acquire(timeout=_RELOAD_STOP_SECONDS):
             self._reloading.release()
-        ended = self._pipeline.stop()
+        ended = self._pipeline.stop(deadline - _SERVER_STOP_SECONDS - self._clock.monotonic())
         self._server.stop(_SERVER_STOP_SECONDS)
-        ended = self._pipeline.notifier.join(deadline - self._clock.monotonic()) and ended
-        ended = self._pipeline.hooks.join(deadline - self._clock.monotonic()) and ended
         if ended:
             self._pipeline.record_last_success()
             self._store.close()
@@ -255,20 +265,16 @@ class App:
         loaded.warn()
         return loaded
 
-    def _fresh(self) -> tuple[Loaded, Plan]:
+    def _fresh(self) -> Loaded:
         fresh = self._read()
         if fresh.config.state.directory != self._config.state.directory:
             raise ConfigurationError("state.directory cannot change while the exporter runs; restart it")
-        plan = self.plan_of(fresh)
-        checking.check(fresh, plan, self._sender).check()
-        return fresh, plan
+        self._pipeline.check(fresh, os.environ).check()
+        return fresh
 
-    def plan_of(self, loaded: Loaded) -> Plan:
-        return planning.plan_of(loaded, keep_state=True)
-
-    def _use(self, loaded: Loaded, plan: Plan) -> None:
+    def _use(self, loaded: Loaded) -> None:
         self._config = loaded.config
-        self._pipeline.configure(loaded, plan, os.environ)
+        self._pipeline.configure(loaded, os.environ)
         self._metrics.loaded(self._clock.now())
         self.health.clear(DegradedReason.RELOAD_FAILED)
         for problem in self._reported:

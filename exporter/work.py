@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from exporter.clock import Clock
-from exporter.model.reports import ApprovalRequest, WorkerReport
+from exporter.model.reports import WorkerReport
 
 log = logging.getLogger(__name__)
 
@@ -163,27 +163,24 @@ class Watchdog:
         return f"{work.what} has not ended within {work.seconds:g} s" if work.left < 0 else None
 
 
-Report = WorkerReport | ApprovalRequest
-
-
 class Inbox:
     """Reports for the watch; any thread may put, the poller takes."""
 
     def __init__(self) -> None:
-        self._reports: queue.SimpleQueue[Report] = queue.SimpleQueue()
+        self._reports: queue.SimpleQueue[WorkerReport] = queue.SimpleQueue()
         self._poller: Loop | None = None
 
     def connect(self, poller: Loop) -> None:
         """Set the loop that takes the reports."""
         self._poller = poller
 
-    def put(self, *reports: Report) -> None:
+    def put(self, *reports: WorkerReport) -> None:
         """Queue reports, and wake the poller; without any, it decides about approvals again."""
         for report in reports:
             self._reports.put(report)
         if self._poller is not None:
             self._poller.wake()
 
-    def take(self) -> list[Report]:
+    def take(self) -> list[WorkerReport]:
         """Return the reports queued so far, oldest first."""
         return [self._reports.get() for _ in range(self._reports.qsize())]

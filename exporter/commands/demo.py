@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from exporter.app import App, Options
+from exporter.app import OUTPUTS, App, Options
 from exporter.clock import Clock, FastClock
 from exporter.commands import invoked, terminal
 from exporter.config.addresses import Address
@@ -26,9 +26,11 @@ from exporter.model.messages import AnyMessage, Delivery, Rendered, Severity
 from exporter.model.views import Demonstration, EventView, event_view
 from exporter.model.wording import printable
 from exporter.outputs.notifications import checking, planning
+from exporter.outputs.notifications.output import Notifications
 from exporter.outputs.notifications.planning import Plan
 from exporter.outputs.notifications.protocol import Checked, Request, Send
 from exporter.outputs.notifications.sender import SenderProcess
+from exporter.outputs.output import Core
 from exporter.simulator import Simulator, SimulatorServer, load_scenarios
 
 SPEED = 60.0
@@ -112,7 +114,10 @@ def demonstrating(options: Options, clock: Clock) -> Iterator[Demo]:
             state_directory=given.state_directory or directory,
             poll_interval=given.poll_interval or (None if given.imds_endpoint else _POLL_INTERVAL),
         )
-        app = _App(msgspec.structs.replace(options, overrides=overrides), clock, messages)
+        outputs = [partial(_Notifications, messages) if make is Notifications else make for make in OUTPUTS]
+        app = App(msgspec.structs.replace(options, overrides=overrides), clock, outputs)
+        if isinstance(clock, FastClock):
+            app.demonstration = Demonstration(_notice(clock.speed), clock.speed, clock.began)
         app.start()
         try:
             yield Demo(app, clock, messages)
@@ -180,17 +185,15 @@ class _Sender(SenderProcess):
         return found
 
 
-class _App(App):
-    def __init__(self, options: Options, clock: Clock, messages: Messages) -> None:
+class _Notifications(Notifications):
+    def __init__(self, messages: Messages, core: Core) -> None:
+        super().__init__(core, sender_type=partial(_Sender, messages))
         self._messages = messages
-        super().__init__(options, clock, sender_type=partial(_Sender, messages))
-        if isinstance(clock, FastClock):
-            self.demonstration = Demonstration(_notice(clock.speed), clock.speed, clock.began)
+        self._speed = core.clock.speed
 
     def plan_of(self, loaded: Loaded) -> Plan:
         self._messages.expect(loaded.addresses)
-        plan = planning.plan_of(loaded, local=[TERMINAL], keep_state=True)
-        return marked(plan, self._clock.speed)
+        return marked(planning.plan_of(loaded, local=[TERMINAL], keep_state=True), self._speed)
 
 
 class DemoPlan(Plan, frozen=True, kw_only=True):

@@ -31,17 +31,6 @@ class WorkerReport(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
-class ApprovalRequest(msgspec.Struct, frozen=True):
-    """A request to approve an event."""
-
-    life: Life
-    rule: str  # by which it is approved
-    at: datetime  # when it began, or when IMDS accepted it
-    asked: float  # its start on the monotonic clock
-    problem: str = ""  # why it failed
-    withdrawn: bool = False  # whether nothing was sent, because it was no longer due
-
-
 def hook_failure(
     life_key: str, run: tuple[str, int], outcome: HookOutcome, at: datetime, *, reason: str = ""
 ) -> WorkerReport:

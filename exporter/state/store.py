@@ -13,7 +13,7 @@ from exporter.health import Health, Problem
 from exporter.model.facts import OutageFact, ProblemFact, transition_fact
 from exporter.model.jobs import Job
 from exporter.model.lifecycle import ENDINGS, HISTORY, Effects, Life, Transition, WatchState
-from exporter.model.messages import Message, Outage, WatchChange, WatchMessage
+from exporter.model.messages import AnyMessage, Outage, WatchChange
 from exporter.model.reports import WorkerReport
 from exporter.model.views import WorkView
 from exporter.model.vm import VirtualMachine
@@ -105,8 +105,7 @@ class Store:
     def record(
         self,
         step: Effects,
-        messages: Sequence[Message] = (),
-        jobs: Sequence[Job] = (),
+        jobs: Sequence[AnyMessage | Job] = (),
     ) -> None:
         """Record the effects of one document, and the jobs they cause, in one transaction."""
         # An unchanged document writes nothing.
@@ -119,8 +118,7 @@ class Store:
             self.outbox.forget(transaction, step.forgotten)
             self.hook_jobs.forget(transaction, step.forgotten)
             self.hook_jobs.drop(transaction, [*over, *step.forgotten])
-            self.outbox.add(transaction, messages)
-            self.hook_jobs.add(transaction, jobs)
+            self._add(transaction, jobs)
             self.facts.add(transaction, [transition_fact(one) for one in step.occurrences])
             for life in step.changed:
                 transaction.put(self._events, life.key, life)
@@ -130,6 +128,10 @@ class Store:
             self._put(
                 transaction, incarnation=known.incarnation, last_success=known.last_success, boot=known.boot
             )
+
+    def _add(self, transaction: Transaction, jobs: Sequence[AnyMessage | Job]) -> None:
+        self.outbox.add(transaction, [job for job in jobs if not isinstance(job, Job)])
+        self.hook_jobs.add(transaction, [job for job in jobs if isinstance(job, Job)])
 
     def reports(self) -> list[WorkerReport]:
         """Return all reports of workers, including those that a crash kept from becoming transitions."""
@@ -167,10 +169,10 @@ class Store:
         """The id of this VM if IMDS told it on this boot, else ""."""
         return self._progress.vm_id if self.certain_instance else ""
 
-    def record_outage(self, fact: OutageFact, messages: Sequence[WatchMessage]) -> None:
-        """Record that an outage begins or ends, with the messages about it."""
+    def record_outage(self, fact: OutageFact, jobs: Sequence[AnyMessage | Job] = ()) -> None:
+        """Record that an outage begins or ends, with the jobs that this causes."""
         with self._journal.transaction() as transaction:
-            self.outbox.add(transaction, messages)
+            self._add(transaction, jobs)
             self.facts.add(transaction, [fact])
             self._put(transaction, outage=fact.outage if fact.change is WatchChange.BLIND else None)
 

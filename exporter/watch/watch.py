@@ -27,16 +27,11 @@ from exporter.model.documents import Defect, Document, decode_document
 from exporter.model.events import normal_name, trace_id
 from exporter.model.facts import OutageFact, PauseFact
 from exporter.model.lifecycle import Effects, Occurrence, Transition, WatchState
-from exporter.model.messages import Outage, Outcome, WatchChange, severity_of
-from exporter.model.reports import ApprovalRequest, record_clock_set, record_pause, record_report
+from exporter.model.messages import Outage, WatchChange, severity_of
+from exporter.model.reports import record_clock_set, record_pause, record_report
 from exporter.model.views import Snapshot, UnannouncedPause, by_urgency
 from exporter.model.vm import VirtualMachine
-from exporter.outputs.alertmanager.loop import Alertmanagers
-from exporter.outputs.approval.approver import Approver
-from exporter.outputs.hooks.runner import HookRunner
-from exporter.outputs.kubernetes.loop import NodeLoop
-from exporter.outputs.notifications.worker import Notifier
-from exporter.outputs.otlp import Tracer
+from exporter.outputs.output import Decider, Output
 from exporter.shared import Shared
 from exporter.state.store import Store
 from exporter.work import Inbox
@@ -78,10 +73,12 @@ class Outages:
     time before this process, what is certain counts: an outage goes on over restarts within one boot.
     """
 
-    def __init__(self, store: Store, notifier: Notifier, clock: Clock) -> None:
+    def __init__(self, store: Store, outputs: Sequence[Output], clock: Clock) -> None:
         self._store = store
-        self._notifier = notifier
+        self._outputs = outputs
         self._clock = clock
+        # For how many seconds there is no valid document before that is an outage.
+        self.after = math.inf
         # When the last document was valid, on the monotonic clock, and when the state was told of one.
         self._valid_at = clock.monotonic() - (seconds_since(store.failing, clock) or 0.0)
         self._recorded_at = -math.inf
@@ -107,7 +104,7 @@ class Outages:
         if seconds_since(self._store.failing, self._clock) is None:
             self._store.record_failing(Moment(self._clock.boot, self._valid_at), last_success)
         blind = self._clock.monotonic() - self._valid_at
-        if self._store.outage is None and blind >= self._notifier.plan.watch_after:
+        if self._store.outage is None and blind >= self.after:
             since = last_success or self._clock.now() - timedelta(seconds=blind)
             key = f"watch/{seen.instance or self._store.instance or platform.node()}"
             self._change(WatchChange.BLIND, Outage(since, key, never=last_success is None), seen)
@@ -116,11 +113,12 @@ class Outages:
         """Record that an outage begins or ends, with messages about it."""
         # A reboot does not change the name, unless the disk is now another VM's.
         seen = replace(seen, instance=seen.instance or self._store.instance)
-        opened = self._store.outbox.opened(outage.key)
-        now = self._clock.now()
-        messages = self._notifier.plan.compose_watch(change, outage, now, seen, opened)
-        self._store.record_outage(OutageFact(change, outage, now, host_name(seen), seen.last_error), messages)
-        self._notifier.wake()
+        fact = OutageFact(change, outage, self._clock.now(), host_name(seen), seen.last_error)
+        self._store.record_outage(
+            fact, [job for output in self._outputs for job in output.compose_outage(fact, seen)]
+        )
+        for output in self._outputs:
+            output.wake()
         log.warning(change.value, extra={"since": outage.since, "error": seen.last_error})
 
 
@@ -177,16 +175,6 @@ def log_transition(occurrence: Occurrence, instance: str | None) -> None:
     for change in occurrence.changes:
         facts[f"old_{change.field}"] = change.old
     log.info("transition", extra=facts)
-
-
-def count_dropped(store: Store, metrics: Metrics) -> None:
-    """Log and count the jobs that had to make room for newer ones."""
-    for target, count in store.outbox.take_dropped().items():
-        metrics.given_up(target, Outcome.EXPIRED, count)
-        log.warning("messages dropped: too many are waiting", extra={"target": target, "count": count})
-    for hook, count in store.hook_jobs.take_dropped().items():
-        metrics.hooks_dropped(hook, count)
-        log.warning("hook runs dropped: too many are waiting", extra={"hook": hook, "count": count})
 
 
 _NAME_RETRY_SECONDS = 10.0
@@ -275,26 +263,13 @@ _EVENTFUL_SECONDS = 0.2
 class Watch:
     """The watch of one VM, poll by poll; used by one thread. Any thread may read its `snapshot`."""
 
-    def __init__(  # noqa: PLR0913  # it is built in one place, by names
-        self,
-        store: Store,
-        shared: Shared,
-        inbox: Inbox,
-        *,
-        notifier: Notifier,
-        hooks: HookRunner,
-        approver: Approver,
-        readers: Sequence[NodeLoop | Alertmanagers | Tracer],
-    ) -> None:
-        """``readers`` are woken when the events have changed."""
+    def __init__(self, store: Store, shared: Shared, inbox: Inbox, outputs: Sequence[Output]) -> None:
         self._store = store
         self._metrics, self._health, self._clock = shared
         self._inbox = inbox
-        self._notifier = notifier
-        self._hooks = hooks
-        self._approver = approver
-        self._readers = readers
-        self._outages = Outages(store, notifier, self._clock)
+        self._outputs = outputs
+        self._deciders = tuple(output for output in outputs if isinstance(output, Decider))
+        self._outages = Outages(store, outputs, self._clock)
         self._problems = Problems(store, self._health, self._clock)
         # What IMDS told a former process; this VM goes by it until IMDS has answered.
         self._former_name = store.certain_instance
@@ -314,7 +289,9 @@ class Watch:
 
     def configure(self, settings: Config, imds: ImdsClient, sampled_share: float) -> None:
         """Apply a configuration and its client; a name from IMDS is kept if none is configured."""
-        self._approver.configure(settings, imds)
+        for decider in self._deciders:
+            decider.use(settings, imds)
+        self._outages.after = settings.notifications.watch.after
         self._configured_name = settings.instance.name
         if imds.endpoint != self.snapshot.endpoint or not self._facts.is_current:
             self._facts.renew()
@@ -332,7 +309,7 @@ class Watch:
         self._facts.tags = settings.metrics.tags
         self._show_vm()
         # What is shown follows the new rules even if IMDS takes long to answer.
-        self._approver.look(self.snapshot)
+        self._decide()
 
     def poll(self, imds: ImdsClient) -> ImdsError | None:
         """Fetch the document once and process it.
@@ -349,12 +326,15 @@ class Watch:
         except ImdsError as error:
             seconds = self._clock.monotonic() - started
             self._metrics.polled(error.reason, seconds)
-            self._approver.poll_failed(str(error), seconds)
+            for decider in self._deciders:
+                decider.polled(error, seconds, changed=False)
             self._fail(error)
             self._tell_imminent()
             return error
-        self._metrics.polled(PollOutcome.SUCCESS, self._clock.monotonic() - started)
-        self._approver.record_document(changed=digest != self._digest)
+        seconds = self._clock.monotonic() - started
+        self._metrics.polled(PollOutcome.SUCCESS, seconds)
+        for decider in self._deciders:
+            decider.polled(None, seconds, changed=digest != self._digest)
         if imds.api_version != self.snapshot.api_version:
             self.snapshot = replace(self.snapshot, api_version=imds.api_version)
         self._learn_vm(imds)
@@ -376,16 +356,20 @@ class Watch:
         before, self._ahead = self._ahead, ahead(self._clock)
         # Smaller steps also correct a clock that stood still while the host paused the VM, see `pauses`.
         if before is not None and abs(self._ahead - before) > WATCHED.total_seconds():
-            self._settle(record_clock_set(self.known), self.snapshot.instance)
+            self._settle(record_clock_set(self.known))
 
     def approve(self) -> None:
-        """Send the approvals that are due by the document that has just been fetched."""
-        self._approver.look(self.snapshot, fresh=True)
+        """Act on the document that has just been fetched."""
+        self._decide(fresh=True)
 
     def look(self) -> bool:
         """Do what is due by the time alone; return whether approvals need a fresh document now."""
         self._tell_imminent()
-        return self._approver.look(self.snapshot)
+        return self._decide()
+
+    def _decide(self, *, fresh: bool = False) -> bool:
+        needs = [decider.look(self.snapshot, fresh=fresh) for decider in self._deciders]
+        return any(needs)
 
     def paused(self, seconds: float) -> None:
         """Record that this VM stood still for some seconds until now."""
@@ -393,7 +377,7 @@ class Watch:
         # The poll after a pause may have found that the event is gone.
         lives = seen.under_way(since=now - timedelta(seconds=seconds + 1))
         if lives:
-            self._settle(record_pause(self.known, lives, seconds), seen.instance)
+            self._settle(record_pause(self.known, lives, seconds))
         else:
             self.snapshot = replace(seen, last_pause=UnannouncedPause(now, seconds))
             self._metrics.unannounced_pause(seconds)
@@ -411,7 +395,7 @@ class Watch:
     @property
     def patience(self) -> float:
         """The seconds within which `look` is to be called again."""
-        patience = _LOOK_SECONDS if self._approver.is_pending else math.inf
+        patience = _LOOK_SECONDS if any(decider.is_pending for decider in self._deciders) else math.inf
         if self.is_eventful:
             # Pauses are measured up to this much too short.
             patience = _EVENTFUL_SECONDS
@@ -424,15 +408,12 @@ class Watch:
         seen = self.snapshot
         # After a start IMDS is asked first. While it fails, an event whose time has passed may be over.
         if seen.ready or seen.last_error:
-            step = pass_time(self.known, now, self._thresholds, late=seen.ready)
-            self._settle(step, seen.instance)
+            self._settle(pass_time(self.known, now, self._thresholds, late=seen.ready))
 
     def record_reports(self) -> None:
         """Record the reports of workers, whether or not IMDS answers."""
-        instance = self.snapshot.instance
-        for taken in self._inbox.take():
-            for report in self._approver.conclude(taken) if isinstance(taken, ApprovalRequest) else (taken,):
-                self._settle(record_report(self.known, report), instance)
+        for report in self._inbox.take():
+            self._settle(record_report(self.known, report))
 
     def _take(self, document: Document) -> None:
         self._defects.record(document.defects)
@@ -446,36 +427,28 @@ class Watch:
             thresholds=self._thresholds,
             moment=moment(self._clock),
         )
-        self._settle(step, instance)
+        self._settle(step)
 
-    def _settle(self, step: Effects | None, instance: str | None) -> None:
+    def _settle(self, step: Effects | None) -> None:
         """Record a step with its jobs, publish it, and wake the workers."""
         if step is None:
             return
         # Recording it may take long.
-        self._approver.outdate()
-        now, told = self._clock.now(), step.occurrences
-        jobs = self._hooks.compose((*step.awaited, *told), instance, now, self.snapshot)
-        opened = {one.life.key: self._store.outbox.opened(one.life.key) for one in told}
-        messages = self._notifier.plan.compose(told, instance, now, self.snapshot, opened)
-        self._store.record(step, messages, jobs)
-        count_dropped(self._store, self._metrics)
-        before = [life.event for life in self.snapshot.current]
+        for decider in self._deciders:
+            decider.outdate()
+        seen = self.snapshot
+        self._store.record(step, [job for output in self._outputs for job in output.compose(step, seen)])
         self._publish(step.known)
-        if step.occurrences or [life.event for life in self.snapshot.current] != before:
+        if step.occurrences or self.snapshot.current != seen.current:
             # Also for what is told later, such as a second postponement within a minute.
-            for reader in self._readers:
-                reader.wake()
-        if step.occurrences:
-            self._notifier.wake()
-        if jobs:
-            self._hooks.wake()
+            for output in self._outputs:
+                output.wake()
         for occurrence in step.occurrences:
             if self.snapshot.has_series(occurrence.life):
                 self._metrics.happened(occurrence)
             if occurrence.transition is Transition.HOOK_FAILED:
                 self._metrics.hook_failed(occurrence.life.transitions[-1].hook, severity_of(occurrence))
-            log_transition(occurrence, instance)
+            log_transition(occurrence, seen.instance)
 
     def _publish(self, known: WatchState) -> None:
         self.known = known

@@ -22,12 +22,13 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from exporter.app import App, Options
+from exporter.app import OUTPUTS, App, Options
 from exporter.config import Overrides
 from exporter.imds.client import ImdsClient
 from exporter.model.jobs import CommandResult, HookOutcome
 from exporter.model.messages import Rendered
 from exporter.outputs.hooks.command import Command
+from exporter.outputs.notifications.output import Notifications
 from exporter.outputs.otlp.telemetry import LogRecord, Signal, Span
 from exporter.outputs.otlp.worker import ExportOutcome
 from exporter.simulator import Fault, Simulator, SimulatorServer
@@ -132,7 +133,9 @@ class Bench:
             "enable_lifecycle": True,
         }
         given = Options(**(usual | options), overrides=Overrides(**overrides))
-        self.app = App(given, self.clock, sender_type=lambda *_: self.senders)
+        notifications = partial(Notifications, sender_type=lambda *_: self.senders)
+        outputs = [notifications if make is Notifications else make for make in OUTPUTS]
+        self.app = App(given, self.clock, outputs)
         self.app.start()
         self.loops.settle()
 

@@ -3,6 +3,7 @@
 import logging
 import math
 import threading
+import time
 from logging.handlers import BufferingHandler
 
 import pytest
@@ -112,4 +113,6 @@ class HandLoops:
 def _join_threads() -> None:
     for thread in threading.enumerate():
         if thread.name.startswith(_ONE_OFF):
+            while thread.ident is None:  # another thread is starting it
+                time.sleep(0.001)
             thread.join()

@@ -55,7 +55,8 @@ def test_two_events(build: Build) -> None:
         ended = [one.incident for one in bench.sent() if "completed" in one.title]
         assert ended == [f"{event_id}/WestNO_0" for event_id in IDS[:number]]
         assert bench.metric("notifications_pending") == 0
-    assert bench.metric("notifications_total", outcome="delivered") == len(bench.sent()) == 8
+    # After the outage of the target the newest message of the first event stands for two others.
+    assert (bench.metric("notifications_total", outcome="delivered"), len(bench.sent())) == (8, 6)
     assert bench.metric("approvals_total", rule="all", outcome="approved") == 2
 
 

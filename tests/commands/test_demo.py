@@ -107,7 +107,7 @@ def test_a_line_for_each_target() -> None:
 def test_how_often_imds_is_polled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Often enough for simulated time, and another IMDS than the simulator as usual; it ends each time."""
     app = Mock()
-    monkeypatch.setattr("exporter.commands.demo._App", app)
+    monkeypatch.setattr("exporter.commands.demo.App", app)
     for endpoint in (None, "http://127.0.0.1:9"):
         options = Options(overrides=Overrides(imds_endpoint=endpoint))
         with demonstrating(options, HandClock()):

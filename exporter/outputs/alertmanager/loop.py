@@ -3,7 +3,7 @@
 import logging
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -11,11 +11,12 @@ from msgspec.structs import replace
 
 from exporter.config import Alertmanager, Web
 from exporter.config.addresses import ALERTMANAGER, Address, without_credentials
+from exporter.config.loading import Loaded
 from exporter.health import DegradedReason
-from exporter.model.views import Snapshot, TargetView
+from exporter.model.views import TargetView
 from exporter.outputs.alertmanager.alerts import Alert, Key, alerts
 from exporter.outputs.alertmanager.client import AlertmanagerError, Client
-from exporter.shared import Shared
+from exporter.outputs.output import Core, Output
 from exporter.work import Backoff, Loop
 
 log = logging.getLogger(__name__)
@@ -38,28 +39,31 @@ class _Wanted(NamedTuple):
     web: Web
 
 
-class Alertmanagers:
-    """One loop for each configured Alertmanager; thread-safe."""
+class Alertmanagers(Output):
+    """One loop for each configured Alertmanager."""
 
-    def __init__(self, snapshot: Callable[[], Snapshot], shared: Shared) -> None:
-        self._snapshot = snapshot
-        self._shared = shared
+    name = "alertmanager"
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
         self._loops: Sequence[AlertLoop] = ()
 
-    def configure(self, settings: Alertmanager, addresses: Sequence[Address], web: Web) -> None:
-        """Apply a configuration; ``web`` has the addresses for links.
+    def configure(self, loaded: Loaded, environ: Mapping[str, str]) -> None:
+        """Apply a configuration.
 
         What was posted to an Alertmanager that is no longer configured ends there by its ``endsAt``.
         """
+        del environ
+        addresses, settings = loaded.alertmanagers, loaded.config
         if addresses:
-            self._shared.metrics.notifying([ALERTMANAGER])
+            self._core.metrics.notifying([ALERTMANAGER])
         before = list(self._loops)
         loops = []
         for address in addresses:
-            wanted = _Wanted(address, settings, web)
+            wanted = _Wanted(address, settings.alertmanager, settings.web)
             loop = next((loop for loop in before if loop.reaches(address)), None)
             if loop is None:
-                loop = AlertLoop(wanted, self._snapshot, self._shared)
+                loop = AlertLoop(wanted, self._core)
             else:
                 before.remove(loop)
                 loop.wanted = wanted
@@ -82,14 +86,16 @@ class Alertmanagers:
         views = self.targets()
         return {ALERTMANAGER: sum(view.pending for view in views)} if views else {}
 
-    def stop(self, timeout: float) -> None:
+    def stop(self, timeout: float) -> bool:
         """Post nothing more; what should be posted follows from the state at the next start."""
-        clock = self._shared.clock
+        clock = self._core.clock
         deadline = clock.monotonic() + timeout
         for one in self._loops:
             one.close()
         for one in self._loops:
             one.loop.join(max(deadline - clock.monotonic(), 0.0))
+        # Nothing of this is in the state.
+        return True
 
 
 class AlertLoop:
@@ -99,10 +105,10 @@ class AlertLoop:
     the last day, which Alertmanager recognises by their labels.
     """
 
-    def __init__(self, wanted: _Wanted, snapshot: Callable[[], Snapshot], shared: Shared) -> None:
+    def __init__(self, wanted: _Wanted, core: Core) -> None:
         self.wanted = wanted
-        self._snapshot = snapshot
-        self._metrics, self._health, self._clock = shared
+        self._views = core.views
+        self._metrics, self._health, self._clock = core.shared
         address = wanted.address
         self._subject = without_credentials(address.url)
         self._client = Client(address, self._clock)
@@ -138,7 +144,7 @@ class AlertLoop:
 
     def step(self) -> float | None:
         """Post what is due, and return the seconds until the next step."""
-        snapshot, now, at = self._snapshot(), self._clock.now(), self._clock.monotonic()
+        snapshot, now, at = self._views.snapshot, self._clock.now(), self._clock.monotonic()
         if not (snapshot.ready or snapshot.last_error):
             return _UNKNOWN_SECONDS
         if at < self._wait_until:

@@ -10,26 +10,28 @@ request, the newest decisions must still allow it.
 import contextlib
 import logging
 import math
+import queue
 import threading
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 import msgspec
 from msgspec.structs import replace
 
 from exporter.clock import seconds_since
 from exporter.config import Config, Mode
+from exporter.config.loading import Loaded
 from exporter.errors import ImdsError, cause
 from exporter.imds.client import WINDOW_SECONDS, ImdsClient
 from exporter.metrics import ApprovalOutcome
 from exporter.model.events import lower, trace_id
 from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Life, Transition
-from exporter.model.reports import ApprovalRequest, WorkerReport
+from exporter.model.reports import WorkerReport
 from exporter.model.views import ApprovalView, Snapshot
 from exporter.outputs.approval.deciding import ApprovalInputs, ApprovalState, Decision, concluded, decide
-from exporter.shared import Shared
-from exporter.state.store import Store
-from exporter.work import Backoff, Inbox, Loop
+from exporter.outputs.output import Core, Decider
+from exporter.work import Backoff, Loop
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +39,16 @@ _COUNTED = {ApprovalState.DRY_RUN: ApprovalOutcome.DRY_RUN, ApprovalState.LIMITE
 _RETRY_SECONDS = 20.0
 
 _Due = tuple[Life, str]
+
+
+class _Attempt(msgspec.Struct, frozen=True):
+    """An attempt to approve an event; without ``approved`` and ``problem`` it was withdrawn."""
+
+    life: Life
+    rule: str  # by which it is approved
+    asked: float  # its start on the monotonic clock
+    approved: datetime | None = None  # when IMDS accepted it
+    problem: str = ""  # why it failed
 
 
 class _WithdrawnError(Exception):
@@ -57,18 +69,16 @@ class _FailedAttempts(msgspec.Struct):
         return Decision(ApprovalState.FAILED, rule, reason)
 
 
-class Approver:
-    """Approves events by the rules.
+class Approver(Decider):
+    """Approves events by the rules."""
 
-    All methods but `view`, `supersede` and `stop` are for the poller's thread.
-    """
+    name = "approval"
 
-    def __init__(self, store: Store, shared: Shared, inbox: Inbox) -> None:
+    def __init__(self, core: Core) -> None:
         """Create it without starting its thread."""
-        self._approvals = store.approvals
-        self._jobs = store.hook_jobs
-        self._metrics, _, self._clock = shared
-        self._inbox = inbox
+        self._approvals = core.store.approvals
+        self._jobs = core.store.hook_jobs
+        self._metrics, self._clock, self._inbox = core.metrics, core.clock, core.inbox
         # By which the poller decides, and the newest one, which it takes over after the poll in progress.
         self._config = self._newest = Config()
         self._lives: Sequence[Life] = ()
@@ -82,40 +92,52 @@ class Approver:
         self._decisions: Mapping[str, Decision] = {}
         # From a request until its result is known there is no other.
         self._sending = False
-        self._request: tuple[ApprovalRequest, ImdsClient] | None = None
+        self._request: tuple[_Attempt, ImdsClient] | None = None
+        # Attempts that are over.
+        self._over: queue.SimpleQueue[_Attempt] = queue.SimpleQueue()
         self._loop = Loop("approver", self._send_request)
 
-    def supersede(self, settings: Config) -> None:
-        """Send nothing by other rules than these once this returns; thread-safe.
+    def configure(self, loaded: Loaded, environ: Mapping[str, str]) -> None:
+        """Send nothing by other rules than these once this returns.
 
         A request that is being sent is waited for.
         """
-        self._newest = settings
+        del environ
+        self._metrics.approving(rule.name for rule in loaded.config.approval.rules)
+        self._newest = loaded.config
         with self._posting:
             pass
 
-    def configure(self, settings: Config, azure: ImdsClient) -> None:
+    def use(self, settings: Config, imds: ImdsClient) -> None:
         """Decide by these rules and send by this client; failed attempts are repeated at once."""
         self.outdate()
-        self._config, self._azure = settings, azure
+        self._config, self._azure = settings, imds
         self._trials: dict[str, _FailedAttempts] = {}
 
-    def record_document(self, *, changed: bool) -> None:
-        """Record that a document was fetched just now; what is due by one before it is not, if it differs."""
-        if changed:
+    def polled(self, error: ImdsError | None, seconds: float, *, changed: bool) -> None:
+        """Record that a document was fetched just now, or that there is no fresh one to send what is due.
+
+        What is due by the document before it is not, if it differs.
+        """
+        due = self._due
+        if changed or error:
             self.outdate()
-        self._fetched = self._clock.monotonic()
+        self._fetched = -math.inf if error else self._clock.monotonic()
+        if error and not self._sending:
+            for life, rule in due:
+                self._failed(life, rule, str(error), seconds)
 
     def outdate(self) -> None:
         """Send nothing before the next `look`, because what is known is about to change."""
         self._due = ()
 
-    def look(self, snapshot: Snapshot, *, fresh: bool = False) -> bool:
+    def look(self, seen: Snapshot, *, fresh: bool = False) -> bool:
         """Decide about all pending events; send the first that is due if the document is ``fresh``.
 
         Return whether some are due, but the document was not fetched just now.
         """
-        settings = self._config
+        self._conclude()
+        snapshot, settings = seen, self._config
         due: Sequence[_Due] = ()
         if snapshot.current is not self._lives:
             self._lives = snapshot.current
@@ -137,17 +159,8 @@ class Approver:
         """Whether there are events to decide about: rules depend on the time, too."""
         return bool(self._lives) and self._config.approval.mode is not Mode.OFF
 
-    def poll_failed(self, problem: str, seconds: float) -> None:
-        """Record that there is no fresh document to send what is due."""
-        due = self._due
-        self._fetched = -math.inf
-        self.outdate()
-        if not self._sending:
-            for life, rule in due:
-                self._failed(life, rule, problem, seconds)
-
-    def view(self, life: Life) -> ApprovalView:
-        """Return the state of an event's approval; thread-safe."""
+    def approval(self, life: Life) -> ApprovalView:
+        """Return the state of an event's approval."""
         done = concluded(life, self._recorded(life))
         # A life is published before the decisions that follow from it.
         is_open = done.state is None and life.event.is_scheduled and life.ended is None
@@ -157,17 +170,14 @@ class Approver:
         self._loop.stop()
         return self._loop.join(timeout)
 
-    def conclude(self, attempt: ApprovalRequest) -> list[WorkerReport]:
-        """Return the transitions that an attempt caused; failed ones are repeated later."""
-        self._sending = False
-        self.outdate()
-        if attempt.withdrawn:
-            return []
-        if not attempt.problem:
-            return [WorkerReport(attempt.life.key, Transition.APPROVED, attempt.at)]
-        seconds = self._clock.monotonic() - attempt.asked
-        self._failed(attempt.life, attempt.rule, attempt.problem, seconds)
-        return []
+    def _conclude(self) -> None:
+        """Go on after an attempt that is over; a failed one is repeated later."""
+        while not self._over.empty():
+            attempt = self._over.get()
+            self._sending = False
+            if attempt.problem:
+                seconds = self._clock.monotonic() - attempt.asked
+                self._failed(attempt.life, attempt.rule, attempt.problem, seconds)
 
     def _decide_all(self, settings: Config, instance: str | None) -> list[_Due]:
         """Decide about each event, the most urgent first; log and count decisions that change.
@@ -260,7 +270,7 @@ class Approver:
 
     def _send(self, due: _Due) -> None:
         self._sending = True
-        attempt = ApprovalRequest(*due, self._clock.now(), self._clock.monotonic())
+        attempt = _Attempt(*due, self._clock.monotonic())
         self._request = attempt, self._azure
         self._loop.start()
         self._loop.wake()
@@ -276,9 +286,13 @@ class Approver:
         except Exception as error:
             log.exception("approval failed")
             attempt = replace(attempt, problem=cause(error))
-        self._inbox.put(attempt)
+        self._over.put(attempt)
+        if attempt.approved is not None:
+            self._inbox.put(WorkerReport(attempt.life.key, Transition.APPROVED, attempt.approved))
+        else:
+            self._inbox.put()
 
-    def _sent(self, attempt: ApprovalRequest, azure: ImdsClient) -> ApprovalRequest:
+    def _sent(self, attempt: _Attempt, azure: ImdsClient) -> _Attempt:
         """Record an attempt on disk and carry it out; return it with its result."""
         life, rule, begun = attempt.life, attempt.rule, self._clock.now()
         before = self._approvals.find(life.key)
@@ -292,7 +306,7 @@ class Approver:
             self._approvals.restore(life.key, before)
             facts = _log_facts(life, Decision(ApprovalState.DUE, rule, "it is not due any more"))
             log.info("approval not sent", extra=facts)
-            return replace(attempt, withdrawn=True)
+            return attempt
         except ImdsError as error:
             # Azure has refused it: nothing was approved for certain.
             if 400 <= error.status < 500:
@@ -302,12 +316,12 @@ class Approver:
         self._approvals.record_sent(life.key, now)
         self._metrics.decided(rule, ApprovalOutcome.APPROVED)
         log.info("approved", extra=_log_facts(life, Decision(ApprovalState.DUE, rule)))
-        return replace(attempt, at=now)
+        return replace(attempt, approved=now)
 
-    def _confirm(self, attempt: ApprovalRequest, azure: ImdsClient, posting: contextlib.ExitStack) -> None:
+    def _confirm(self, attempt: _Attempt, azure: ImdsClient, posting: contextlib.ExitStack) -> None:
         """Raise `_WithdrawnError` if the newest decisions do not allow an attempt.
 
-        Until ``posting`` is closed, `supersede` waits for it.
+        Until ``posting`` is closed, `configure` waits for it.
         """
         posting.enter_context(self._posting)
         # In this order: what is due is replaced before the time of its document.

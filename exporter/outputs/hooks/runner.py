@@ -8,21 +8,23 @@ import logging
 import re
 import sys
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from datetime import datetime
 
 from exporter.config import Hook
+from exporter.config.addresses import variables
+from exporter.config.loading import Loaded
 from exporter.model.events import trace_id
 from exporter.model.jobs import CommandResult, HookOutcome, Job, job_of
-from exporter.model.lifecycle import Occurrence, Transition
+from exporter.model.lifecycle import Effects, Occurrence, Transition
 from exporter.model.messages import Severity
 from exporter.model.reports import hook_failure
 from exporter.model.tracing import traceparent
 from exporter.model.views import Snapshot
-from exporter.shared import Shared
-from exporter.state.jobs import HookJobs, JobKey, Record
+from exporter.outputs.output import Core, Output
+from exporter.state.jobs import JobKey, Record
 from exporter.timefmt import rfc3339
-from exporter.work import Inbox, Loop
+from exporter.work import Loop
 
 log = logging.getLogger(__name__)
 
@@ -105,32 +107,38 @@ def cut(value: str, *, between: str = "") -> str:
 MOST_AT_ONCE = 8
 
 
-class HookRunner:
+class HookRunner(Output):
     """Runs the jobs of hooks; it starts threads only if there are jobs."""
 
-    def __init__(self, waiting: HookJobs, shared: Shared, inbox: Inbox) -> None:
-        self._jobs = waiting
-        self._metrics, _, self._clock = shared
-        self._inbox = inbox
+    name = "hooks"
+    stop_seconds = 9.0
+
+    def __init__(self, core: Core) -> None:
+        self._jobs = core.store.hook_jobs
+        self._metrics, self._clock, self._inbox = core.metrics, core.clock, core.inbox
         self._lock = threading.Lock()
         self._busy: set[str] = set()
-        self._stop = threading.Event()
+        self._stopping = threading.Event()
         self._loops = [Loop("hooks", self._work) for _ in range(MOST_AT_ONCE)]
 
-    def configure(self, hooks: Sequence[Hook], inherited: Mapping[str, str]) -> None:
-        """Set the hooks, in their order, and the variables that each inherits; pending jobs use them, too."""
-        self._inherited = inherited
+    def configure(self, loaded: Loaded, environ: Mapping[str, str]) -> None:
+        """Set the hooks, in their order; pending jobs use them, too.
+
+        They inherit those variables of ``environ`` that contain no secrets.
+        """
+        hooks = loaded.config.hooks
+        self._metrics.hooking(hook.name for hook in hooks)
+        self._inherited = inherited(environ, variables(loaded.config))
         self._hooks = {hook.name: hook for hook in hooks}
         self.wake()
 
-    def compose(
-        self, occurrences: Sequence[Occurrence], instance: str | None, now: datetime, seen: Snapshot
-    ) -> tuple[Job, ...]:
+    def compose(self, step: Effects, seen: Snapshot) -> tuple[Job, ...]:
         """Return the jobs for transitions, in the order in which those of one event run.
 
         There are none while this VM's name is unknown, because the event may be another VM's, nor for the end
         of a life that began and ended before a document was read with the name.
         """
+        instance, now = seen.instance, self._clock.now()
         if instance is None:
             return ()
         return tuple(
@@ -141,7 +149,7 @@ class HookRunner:
                 one.life.instance or instance,
                 traceparent(one.life, ("hook", hook.name, str(len(one.life.transitions))), seen),
             )
-            for one in occurrences
+            for one in (*step.awaited, *step.occurrences)
             if one.life.affects is not None
             for hook in self._hooks.values()
             if _runs_for(hook, one, now)
@@ -149,6 +157,9 @@ class HookRunner:
 
     def wake(self) -> None:
         """Run recorded jobs; one thread is started per event with jobs, up to `MOST_AT_ONCE`."""
+        for hook, count in self._jobs.take_dropped().items():
+            self._metrics.hooks_dropped(hook, count)
+            log.warning("hook runs dropped: too many are waiting", extra={"hook": hook, "count": count})
         for loop, _ in zip(self._loops, self._jobs.counts(), strict=False):
             loop.start()
         for loop in self._loops:
@@ -156,11 +167,12 @@ class HookRunner:
 
     def begin_stop(self) -> None:
         """End the running commands; they run again after the next start."""
-        self._stop.set()
+        self._stopping.set()
         for loop in self._loops:
             loop.stop()
 
-    def join(self, timeout: float) -> bool:
+    def stop(self, timeout: float) -> bool:
+        self.begin_stop()
         deadline = self._clock.monotonic() + timeout
         return all(loop.join(deadline - self._clock.monotonic()) for loop in self._loops)
 
@@ -222,7 +234,7 @@ class HookRunner:
         return run(
             Command(hook.command, job.document(attempt), variables, float(hook.timeout), self._inherited),
             output=lambda line: log.info("hook output", extra={**facts, "line": line}),
-            stop=self._stop,
+            stop=self._stopping,
             clock=self._clock,
         )
 

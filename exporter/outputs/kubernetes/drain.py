@@ -12,7 +12,7 @@ from exporter.config.kubernetes import Drain
 from exporter.metrics import EvictionOutcome
 from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Life
-from exporter.model.views import Snapshot
+from exporter.model.views import Views
 from exporter.outputs.kubernetes.client import (
     MOST_AT_ONCE,
     TIMEOUT_SECONDS,
@@ -78,7 +78,7 @@ class Drainer:
         reconciler: NodeReconciler,
         settings: Drain,
         results: DrainResults,
-        snapshot: Callable[[], Snapshot],
+        views: Views,
         *,
         changed: Callable[[], None],
     ) -> None:
@@ -89,7 +89,7 @@ class Drainer:
         self._results = results
         self._calls = results.calls()
         self._clock = results.clock
-        self._snapshot = snapshot
+        self._views = views
         self._changed = changed
         self._pod = "selected pod" if settings.pod_selector else "pod"
         # As last read; None before.
@@ -114,7 +114,7 @@ class Drainer:
     def step(self) -> float:
         """Evict the pods that can be, and record outcomes; return the seconds until the next step."""
         self._calls.begin()
-        lives = own_lives(self._snapshot())
+        lives = own_lives(self._views.snapshot)
         if lives is None:
             return UNKNOWN_SECONDS
         if not lives:
@@ -163,7 +163,7 @@ class Drainer:
 
     def _wanted(self) -> list[Life]:
         """Return the events that the Node is to be drained for, by the newest snapshot."""
-        lives = own_lives(self._snapshot())
+        lives = own_lives(self._views.snapshot)
         node = self._node or Node(Metadata(self._name))
         return to_drain(lives or (), node, self._settings, self._clock.now())
 

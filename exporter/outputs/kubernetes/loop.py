@@ -1,11 +1,13 @@
 """The loops that keep the Node of this VM as it should be."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from exporter.config.kubernetes import DRAIN, Kubernetes
-from exporter.model.views import NodeView, Snapshot
+from exporter.config.kubernetes import DRAIN
+from exporter.config.loading import Loaded
+from exporter.model.views import NodeView
 from exporter.outputs.kubernetes.results import DrainResults
+from exporter.outputs.output import Core, Output
 from exporter.work import Loop
 
 if TYPE_CHECKING:
@@ -32,27 +34,30 @@ class _Parts(NamedTuple):
                 reconciler.client.close()
 
 
-class NodeLoop:
+class NodeLoop(Output):
     """Compares the Node with what it should be, and acts; the threads are started once there is a Node.
 
     The drain has its own, so that nothing else waits for it.
     """
 
-    def __init__(self, snapshot: Callable[[], Snapshot], results: DrainResults) -> None:
-        self._snapshot = snapshot
-        self._results = results
+    name = "kubernetes"
+
+    def __init__(self, core: Core) -> None:
+        self._views = core.views
+        self._results = DrainResults(core)
         self._parts = _Parts()
         self._loop = Loop("kubernetes", self.step)
         self._drain = Loop("kubernetes drain", self._step_drain)
 
     @property
-    def view(self) -> NodeView | None:
+    def node(self) -> NodeView | None:
         reconciler, drainer, _ = self._parts
         if reconciler is None:
             return None
         return NodeView(reconciler.name, reconciler.cordoned, drainer.doing if drainer is not None else "")
 
-    def configure(self, settings: Kubernetes, environ: Mapping[str, str]) -> None:
+    def configure(self, loaded: Loaded, environ: Mapping[str, str]) -> None:
+        settings = loaded.config.kubernetes
         name, drain, before = settings.node_name(environ), settings.drain, self._parts
         if not (name or before.reconciler or before.leavers):
             return
@@ -61,23 +66,23 @@ class NodeLoop:
         from exporter.outputs.kubernetes.drain import Drainer
         from exporter.outputs.kubernetes.reconciler import NodeReconciler
 
-        results, snapshot = self._results, self._snapshot
+        results, views = self._results, self._views
         leaving = [one for one in before.leavers if not one.is_done]
         former = before.reconciler
         if former is not None and former.name != name and former.client.has_account:
-            leaving.append(NodeReconciler(former.client, former.name, None, results, snapshot))
+            leaving.append(NodeReconciler(former.client, former.name, None, results, views))
         client, reconciler, drainer = Client(settings.service_account, environ), None, None
         if name and (settings.conditions or drain.enabled):
-            reconciler = NodeReconciler(client, name, settings, results, snapshot, changed=self._drain.wake)
+            reconciler = NodeReconciler(client, name, settings, results, views, changed=self._drain.wake)
             if drain.enabled:
                 results.metrics.hooking([DRAIN])
                 results.metrics.draining()
                 if drain.mode != "cordon":
-                    drainer = Drainer(reconciler, drain, results, snapshot, changed=self._loop.wake)
+                    drainer = Drainer(reconciler, drain, results, views, changed=self._loop.wake)
         leaving = [one for one in leaving if one.name != name]
         if name and reconciler is None and client.has_account:
             # An earlier configuration, perhaps that of a former process, may have marked it.
-            leaving.append(NodeReconciler(client, name, None, results, snapshot))
+            leaving.append(NodeReconciler(client, name, None, results, views))
         leavers = tuple(leaving)
         self._parts = _Parts(reconciler, drainer, leavers)
         before.stop()

@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 from exporter.config.kubernetes import Kubernetes
 from exporter.model.lifecycle import Life
-from exporter.model.views import Snapshot
+from exporter.model.views import Views
 from exporter.outputs.kubernetes import desired
 from exporter.outputs.kubernetes.client import Client, KubernetesError, Node
 from exporter.outputs.kubernetes.desired import Patch, Progress
@@ -38,7 +38,7 @@ class NodeReconciler:
         name: str,
         settings: Kubernetes | None,
         results: DrainResults,
-        snapshot: Callable[[], Snapshot],
+        views: Views,
         *,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
@@ -56,7 +56,7 @@ class NodeReconciler:
         # Those that the service account has not been seen to have.
         self._rights = [] if settings is None else desired.rights(name, settings)
         self._clock = results.clock
-        self._snapshot = snapshot
+        self._views = views
         self._changed = changed
         self._told: set[str] = set()
         self._pretended: Patch = {}
@@ -71,7 +71,7 @@ class NodeReconciler:
         self._reviews.close()
 
     def step(self) -> float:
-        lives = [] if self._is_leaving else desired.own_lives(self._snapshot())
+        lives = [] if self._is_leaving else desired.own_lives(self._views.snapshot)
         if lives is None:
             return UNKNOWN_SECONDS
         self._calls.begin()
@@ -170,12 +170,12 @@ class NodeReconciler:
 
     def _create_events(self, node: Node, lives: Sequence[Life]) -> bool:
         """Create Events about the Node; return False if it is to be compared again first."""
-        snapshot = self._snapshot()
+        snapshot = self._views.snapshot
         found = list(desired.recent(snapshot, self._clock.now()))
         self._told.intersection_update(identity for identity, _, _ in found)
         fresh = [one for one in reversed(found) if one[0] not in self._told]
         for identity, life, record in fresh[:_MOST_EVENTS]:
-            if desired.own_lives(self._snapshot()) != lives:
+            if desired.own_lives(self._views.snapshot) != lives:
                 return False
             try:
                 self.client.create_event(desired.node_event(node, identity, life, record))

@@ -14,9 +14,9 @@ from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Life, Transition
 from exporter.model.reports import hook_failure
 from exporter.outputs.kubernetes.client import KubernetesError
-from exporter.shared import Shared
-from exporter.state.jobs import HookJobs, JobKey
-from exporter.work import Backoff, Inbox
+from exporter.outputs.output import Core
+from exporter.state.jobs import JobKey
+from exporter.work import Backoff
 
 log = logging.getLogger(__name__)
 
@@ -26,11 +26,10 @@ _LONGEST_RETRY_SECONDS = 5.0
 class DrainResults:
     """Records how drains end, and which calls of which loop fail; outlives a configuration."""
 
-    def __init__(self, jobs: HookJobs, shared: Shared, inbox: Inbox) -> None:
-        self.metrics, _, self.clock = shared
-        self._jobs = jobs
-        self._inbox = inbox
-        self._problems = Problems(shared.health)
+    def __init__(self, core: Core) -> None:
+        self.metrics, self.clock, self._inbox = core.metrics, core.clock, core.inbox
+        self._jobs = core.store.hook_jobs
+        self._problems = Problems(core.health)
 
     def record(self, life: Life, outcome: HookOutcome, begun: datetime, reason: str) -> None:
         """Record the outcome for a life, unless it is known, or the drain has succeeded already."""

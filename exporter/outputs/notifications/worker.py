@@ -283,6 +283,7 @@ class Notifier:
 
     def __init__(self, services: WorkerDependencies) -> None:
         self._services = services
+        self.sender = services.sender
         self.plan = Plan()
         self._workers: dict[str, Worker] = {}
         self._lock = threading.Lock()

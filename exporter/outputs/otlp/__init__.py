@@ -2,7 +2,3 @@
 
 All VMs' spans and records of an event are in one trace.
 """
-
-from exporter.outputs.otlp.tracer import Tracer
-
-__all__ = ["Tracer"]

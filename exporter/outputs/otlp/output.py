@@ -2,18 +2,17 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Literal
 
 from msgspec.structs import replace
 
-from exporter.config import Config
+from exporter.config.loading import Loaded
 from exporter.errors import ConfigurationError
 from exporter.model.events import Affected
 from exporter.model.facts import Fact, TransitionFact, WorkFact
 from exporter.model.tracing import is_sampled
-from exporter.model.views import Snapshot
 from exporter.model.vm import VirtualMachine
 from exporter.outputs.otlp import environment, records, spans
 from exporter.outputs.otlp.counters import Counters
@@ -29,36 +28,39 @@ from exporter.outputs.otlp.worker import (
     Worker,
     subject,
 )
-from exporter.shared import Shared
-from exporter.state.store import Store
+from exporter.outputs.output import Core, Output
 
 log = logging.getLogger(__name__)
 
 _SWITCH_OFF_SECONDS = 1.0
 
 
-class Tracer:
+class Otlp(Output):
     """Exports spans, log records and metrics in the background.
 
-    For any thread; never blocks it. Until `configure` finds that a signal is on, nothing is done or stored
-    for it, and the SDK is not imported.
+    Until `configure` finds that a signal is on, nothing is done or stored for it; the SDK is not imported.
     """
 
-    def __init__(self, store: Store, shared: Shared, snapshot: Callable[[], Snapshot]) -> None:
-        self._facts = store.facts
-        self._shared = shared
-        metrics, self._health, self._clock = shared
-        self._counters = Counters(metrics.registry)
-        self._store = store
-        self._snapshot = snapshot
-        self._begun = shared.clock.now()
-        self._receivers: dict[tuple[Signal, str], Receiver] = {}
-        # Of the events whose spans are exported, 0 if none are.
-        self.sampled_share = 0.0
-        store.facts.grown = self._wake_readers
+    name = "otlp"
+    stop_seconds = 1.5
 
-    def configure(self, settings: Config, environ: Mapping[str, str]) -> None:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._facts = core.store.facts
+        self._health, self._clock = core.health, core.clock
+        self._counters = Counters(core.metrics.registry)
+        self._begun = core.clock.now()
+        self._receivers: dict[tuple[Signal, str], Receiver] = {}
+        self._share = 0.0
+        self._facts.grown = self._wake_readers
+
+    @property
+    def sampled_share(self) -> float:
+        return self._share
+
+    def configure(self, loaded: Loaded, environ: Mapping[str, str]) -> None:
         """Apply a configuration; an invalid OTEL_* variable is reported, and its signal is not exported."""
+        settings = loaded.config
         self._environ = environ
         self._everything = settings.metrics.events == "all"
         self._instance = settings.instance.name
@@ -77,7 +79,7 @@ class Tracer:
         for signal, lane in [known for known in self._receivers if known not in wanted]:
             self._end(signal, lane)
         # What a receiver lacks at its end is counted by the share until then.
-        self.sampled_share = self._wanted_share
+        self._share = self._wanted_share
         # Also of receivers that only a former process had.
         readers = [_reader(signal, lane) for signal, lane in wanted if signal in ITEMS]
         for reader, lacked in self._facts.set_readers(readers).items():
@@ -86,11 +88,6 @@ class Tracer:
             self._counters.enable(signal)
             if (signal, lane) not in self._receivers:
                 self._begin(signal, lane, name)
-
-    @property
-    def is_on(self) -> bool:
-        """Whether spans are exported."""
-        return self._is_on(Signal.TRACES)
 
     @property
     def signals(self) -> tuple[str, ...]:
@@ -113,7 +110,7 @@ class Tracer:
         self, signal: Signal, fact: Fact, *, sampled: bool | None = None
     ) -> list[Span] | list[LogRecord]:
         """Return what a receiver is sent for a fact; ``sampled`` is None for what its event decides."""
-        host = self._snapshot().host
+        host = self._core.views.snapshot.host
         is_told = self._everything or _affected(fact) is Affected.SELF
         if signal is Signal.LOGS:
             record = records.record_of(fact, host, self._samples) if is_told else None
@@ -127,14 +124,16 @@ class Tracer:
         return list(spans.event_spans(fact.occurrence, fact.occurrence.life.identity or host))
 
     def _samples(self, event_id: str) -> bool:
-        return is_sampled(event_id, self.sampled_share)
+        return is_sampled(event_id, self._share)
 
-    def stop(self, timeout: float) -> None:
+    def stop(self, timeout: float) -> bool:
         """Make a last attempt to export, which may take ``timeout`` seconds.
 
         What remains of spans and log records is exported after the next start.
         """
         _stop(self._receivers.values(), timeout)
+        # A receiver that hangs loses nothing: what it has not accepted is sent again.
+        return True
 
     def _select(self, signal: Signal, enabled: Literal["auto"] | bool) -> dict[str, str]:
         about = "" if signal is Signal.TRACES else signal.value
@@ -157,9 +156,9 @@ class Tracer:
             signal,
             name,
             partial(self._exporter, signal, lane),
-            knows_vm=lambda: self._snapshot().vm is not None,
+            knows_vm=lambda: self._core.views.snapshot.vm is not None,
             counters=self._counters,
-            shared=self._shared,
+            shared=self._core.shared,
         )
         if signal is Signal.METRICS:
             receiver = Pusher(to, self._interval)
@@ -172,9 +171,9 @@ class Tracer:
         from exporter.outputs.otlp import export
 
         def attributes() -> Mapping[str, str]:
-            snapshot = self._snapshot()
+            snapshot = self._core.views.snapshot
             # Until IMDS has answered, the resource is that of the process before this one.
-            vm = snapshot.vm or VirtualMachine(vm_id=self._store.certain_vm_id)
+            vm = snapshot.vm or VirtualMachine(vm_id=self._core.store.certain_vm_id)
             vm = replace(vm, node=self._node)
             return export.resource_attributes(vm, self._instance or snapshot.instance or "")
 

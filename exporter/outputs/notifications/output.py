@@ -1,0 +1,95 @@
+"""Messages as an output: the plan of a configuration, its check, and the messages that a step causes."""
+
+import logging
+from collections.abc import Callable, Mapping
+
+from exporter.config.addresses import variables
+from exporter.config.loading import Loaded
+from exporter.errors import Mistakes
+from exporter.model.facts import OutageFact
+from exporter.model.lifecycle import Effects
+from exporter.model.messages import AnyMessage, Outcome
+from exporter.model.views import Snapshot, TargetView
+from exporter.outputs.notifications import checking, planning
+from exporter.outputs.notifications.planning import Plan
+from exporter.outputs.notifications.sender import SenderProcess, environment
+from exporter.outputs.notifications.worker import Notifier, WorkerDependencies
+from exporter.outputs.output import Core, Output
+
+log = logging.getLogger(__name__)
+
+
+class Notifications(Output):
+    """Messages to the targets of the configuration."""
+
+    name = "notifications"
+    # A receiver may be slow; what it accepts meanwhile is not sent again.
+    stop_seconds = 8.0
+
+    def __init__(self, core: Core, *, sender_type: Callable[..., SenderProcess] = SenderProcess) -> None:
+        self._core = core
+        self._sender_type = sender_type
+        self._notifier: Notifier | None = None
+        # The newest configuration that was checked or applied, with its plan.
+        self._prepared: tuple[Loaded, Plan] | None = None
+
+    def plan_of(self, loaded: Loaded) -> Plan:
+        """Return the plan for a configuration."""
+        return planning.plan_of(loaded, keep_state=True)
+
+    def check(self, loaded: Loaded, environ: Mapping[str, str]) -> Mistakes:
+        plan, notifier = self._plan(loaded), self._workers(loaded, environ)
+        return checking.check(loaded, plan, notifier.sender)
+
+    def configure(self, loaded: Loaded, environ: Mapping[str, str]) -> None:
+        plan = self._plan(loaded)
+        self._core.metrics.notifying(plan.addresses)
+        self._workers(loaded, environ).configure(plan)
+
+    def compose(self, step: Effects, seen: Snapshot) -> tuple[AnyMessage, ...]:
+        if self._notifier is None:
+            return ()
+        outbox, now = self._core.store.outbox, self._core.clock.now()
+        lives = {occurrence.life.key for occurrence in step.occurrences}
+        opened = {key: outbox.opened(key) for key in lives}
+        return self._notifier.plan.compose(step.occurrences, seen.instance, now, seen, opened)
+
+    def compose_outage(self, fact: OutageFact, seen: Snapshot) -> tuple[AnyMessage, ...]:
+        if self._notifier is None:
+            return ()
+        opened = self._core.store.outbox.opened(fact.outage.key)
+        return self._notifier.plan.compose_watch(fact.change, fact.outage, fact.at, seen, opened)
+
+    def wake(self) -> None:
+        for target, count in self._core.store.outbox.take_dropped().items():
+            self._core.metrics.given_up(target, Outcome.EXPIRED, count)
+            log.warning("messages dropped: too many are waiting", extra={"target": target, "count": count})
+        if self._notifier is not None:
+            self._notifier.wake()
+
+    def begin_stop(self) -> None:
+        if self._notifier is not None:
+            self._notifier.begin_stop()
+
+    def stop(self, timeout: float) -> bool:
+        return self._notifier is None or self._notifier.join(timeout)
+
+    def targets(self) -> tuple[TargetView, ...]:
+        return self._notifier.targets() if self._notifier else ()
+
+    def pending(self) -> Mapping[str, int]:
+        return self._notifier.pending() if self._notifier else {}
+
+    def _plan(self, loaded: Loaded) -> Plan:
+        if self._prepared is None or self._prepared[0] is not loaded:
+            self._prepared = loaded, self.plan_of(loaded)
+        return self._prepared[1]
+
+    def _workers(self, loaded: Loaded, environ: Mapping[str, str]) -> Notifier:
+        if self._notifier is None:
+            core = self._core
+            given = environment(environ, variables(loaded.config))
+            sender = self._sender_type(given)
+            services = WorkerDependencies(core.store.outbox, sender, core.views.approval, core.shared)
+            self._notifier = Notifier(services)
+        return self._notifier

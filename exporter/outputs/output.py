@@ -1,0 +1,127 @@
+"""What the core knows of a way out.
+
+An output gets one of two things: jobs, which are stored in the transaction of the step that causes them, so
+that each is done once and in order, also after a crash; or what is true now, which it reads whenever it is
+woken. The one way back is the inbox of `Core`. No output imports another one.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, NamedTuple
+
+from exporter.clock import Clock
+from exporter.config import Config
+from exporter.config.loading import Loaded
+from exporter.errors import ImdsError, Mistakes
+from exporter.health import Health
+from exporter.imds.client import ImdsClient
+from exporter.metrics import Metrics
+from exporter.model.facts import OutageFact
+from exporter.model.jobs import Job
+from exporter.model.lifecycle import Effects, Life
+from exporter.model.messages import AnyMessage
+from exporter.model.views import NO_APPROVAL, ApprovalView, NodeView, Snapshot, TargetView, Views
+from exporter.shared import Shared
+from exporter.state.store import Store
+from exporter.work import Inbox
+
+
+class Core(NamedTuple):
+    """What every output is given."""
+
+    store: Store
+    metrics: Metrics
+    health: Health
+    clock: Clock
+    inbox: Inbox
+    # What is true now, in its snapshot, and what the outputs show of themselves.
+    views: Views
+
+    @property
+    def shared(self) -> Shared:
+        return Shared(self.metrics, self.health, self.clock)
+
+
+class Output:
+    """A way out; all but `compose` may be called by any thread.
+
+    `compose` and `wake` are called by the poller's thread; all else happens on threads of the output.
+    """
+
+    # Its folder, and the name of its jobs.
+    name: ClassVar[str]
+    # The seconds that its stop may take.
+    stop_seconds: ClassVar[float] = 0.5
+
+    def check(self, loaded: Loaded, environ: Mapping[str, str]) -> Mistakes:
+        """Return the mistakes that only a test of a configuration shows, which may take 10 s."""
+        return Mistakes()
+
+    def configure(self, loaded: Loaded, environ: Mapping[str, str]) -> None:
+        """Apply a configuration that has been checked."""
+
+    def compose(self, step: Effects, seen: Snapshot) -> Sequence[AnyMessage | Job]:
+        """Return the jobs that a step causes; ``seen`` is what was true before it. It changes nothing."""
+        return ()
+
+    def compose_outage(self, fact: OutageFact, seen: Snapshot) -> Sequence[AnyMessage | Job]:
+        """Return the jobs that an outage of the watch, or its end, causes."""
+        return ()
+
+    def wake(self) -> None:
+        """Act on what has been recorded and published."""
+
+    def begin_stop(self) -> None:
+        """End what takes long; `stop` follows."""
+
+    def stop(self, timeout: float) -> bool:
+        """End within ``timeout`` seconds; return whether nothing writes to the state any more."""
+        return True
+
+    def targets(self) -> tuple[TargetView, ...]:
+        """Return the receivers of messages or alerts."""
+        return ()
+
+    def pending(self) -> Mapping[str, int]:
+        """Return the number of messages or alerts that wait, by target."""
+        return {}
+
+    def approval(self, life: Life) -> ApprovalView:
+        """Return the state of an event's approval."""
+        return NO_APPROVAL
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """Return which signals of OpenTelemetry's are exported."""
+        return ()
+
+    @property
+    def sampled_share(self) -> float:
+        """The share of events whose spans are exported."""
+        return 0.0
+
+    @property
+    def node(self) -> NodeView | None:
+        """The Node of this VM."""
+        return None
+
+
+class Decider(Output):
+    """An output that acts on the document that has just been fetched; these methods are the poller's."""
+
+    def use(self, settings: Config, imds: ImdsClient) -> None:
+        """Decide by these settings, and act by this client, from now on."""
+
+    def outdate(self) -> None:
+        """Do nothing before the next `look`, because what is known is about to change."""
+
+    def polled(self, error: ImdsError | None, seconds: float, *, changed: bool) -> None:
+        """Take note of a poll that took some seconds: its failure, or whether the document has changed."""
+
+    def look(self, seen: Snapshot, *, fresh: bool = False) -> bool:
+        """Decide about all events, and act if the document is ``fresh``; return whether one is needed."""
+        return False
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether there is something to decide about, so that `look` is to be called every second."""
+        return False
