@@ -171,7 +171,7 @@ def _phases(lives: Iterable[Life], instance: str) -> GaugeMetricFamily:
         (
             (
                 *(getattr(life.event, name) for name in names),
-                instance,
+                life.instance or instance,
                 phase,
                 severity(phase, life.event.event_type),
             ),

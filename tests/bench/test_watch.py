@@ -328,6 +328,7 @@ def test_the_series_of_an_event_keep_the_name(build: Build) -> None:
     bench.clock.reboot()
     bench.restart()
     assert bench.metric("event_info", instance_name=VM) == 1
+    assert bench.metric("event_phase_timestamp_seconds", instance_name=VM) == NOT_BEFORE.timestamp()
     assert [one.partition(":")[0] for one in bench.api("problems")] == ["instance_unknown"]
 
 
