@@ -23,7 +23,10 @@ notifications:
     ("flags", "message"),
     [
         (["--notify", "foo://h4nd3lC4n4ry77"], "--notify: URL 1: Apprise knows no service foo://; see"),
-        (["--config.file", "FILE"], "FILE:4: notifications.templates.title: line 1 of the template: an "),
+        (
+            ["--config.file", "FILE"],
+            "FILE:4: notifications.templates.title: line 1 of the template: event.nothing is ",
+        ),
     ],
 )
 def test_what_the_check_finds_ends_the_start(tmp_path: Path, flags: list[str], message: str) -> None:
