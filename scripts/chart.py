@@ -170,6 +170,9 @@ def _monitors() -> Claims:
         yield f"{kind} does not name pods", dropped in endpoint["relabelings"]
         named = {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "instance"}
         yield f"{kind} names the Node as instance", named in endpoint["relabelings"]
+        # By it, an alert about an event inhibits those of kube-state-metrics and the kubelet.
+        node = named | {"targetLabel": "node"}
+        yield f"{kind} names the Node as node, too", node in endpoint["relabelings"]
         yield f"{kind} has limits where Azure needs them", ("labelLimit" in spec) is (kind == "PodMonitor")
 
 

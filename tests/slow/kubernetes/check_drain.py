@@ -309,7 +309,7 @@ def test_what_is_left_at_not_before(rig: Rig) -> None:
 
 
 def test_a_budget_until_delete_before(rig: Rig) -> None:
-    """A missing right is reported before any event; with that of the chart, the pod is deleted in time."""
+    """A missing right is reported before any event; the chart gives it for the Node's own pods, in time."""
     rig.configure(delete_before="10s")
     rig.controlled("guarded", labels={"ends": "late"})
     rig.budget("guarded")
@@ -322,6 +322,9 @@ def test_a_budget_until_delete_before(rig: Rig) -> None:
             ]
             rig.cluster.helm("upgrade", *with_right)
             eventually(lambda: rig.vm.log("recovered"), within=90)
+            foreign = rig.controlled("foreign", node=f"not-{rig.name}")["metadata"]["name"]
+            with pytest.raises(AssertionError, match="only the node that"):
+                rig.cluster.ask("DELETE", f"{PODS}/{foreign}", token=(rig.account / "token").read_text())
             not_before = rig.announce(25)
             eventually(lambda: rig.pods == {"exporter", "mirror"}, within=24)
             rig.drained(within=4)
