@@ -31,7 +31,7 @@ _FOLDER = _BUILD / "dist" / PROGRAM
 _ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine().lower())
 _RELEASE = f"{PROGRAM}-{__version__}.{sys.platform.replace('win32', 'windows')}-{_ARCHITECTURE}"
 _MAINTAINER = f"{PROGRAM} authors <{PROGRAM}@users.noreply.github.com>"
-_UNIT = "deploy/systemd/azure-scheduled-events-exporter.service"
+_UNITS = (f"deploy/systemd/{PROGRAM}.service", "deploy/systemd/notify-reload.conf")
 _FILE = click.Path(exists=True, path_type=Path, resolve_path=True)
 
 
@@ -118,8 +118,9 @@ def _describe() -> None:
     news = (_PROJECT / "CHANGELOG.md").read_text()
     for name, text in (("changelog.Debian.gz", entry), ("changelog.gz", news)):
         (_BUILD / name).write_bytes(gzip.compress(text.encode(), mtime=0))
-    unit = (_PROJECT / _UNIT).read_text().replace("/opt/scheduled-events/bin/", "/usr/bin/")
-    (_BUILD / Path(_UNIT).name).write_text(unit)
+    for file in _UNITS:
+        text = (_PROJECT / file).read_text().replace("/opt/scheduled-events/bin/", "/usr/bin/")
+        (_BUILD / Path(file).name).write_text(text)
 
 
 def _archive(to: Path) -> Path:
