@@ -29,7 +29,7 @@ def root(name: str = "debian", packages: Sequence[str] = PYTHON, suite: str = "b
         shutil.rmtree(directory, ignore_errors=True)
         include = f"--include={','.join(('systemd', 'systemd-sysv', 'dbus', 'procps', *packages))}"
         # Debian has no keyring of Ubuntu, and knows no new Ubuntu; all of them are made alike.
-        ubuntu = suite != "bookworm"
+        ubuntu = suite not in ("bookworm", "trixie")
         source = ("http://archive.ubuntu.com/ubuntu", "gutsy") if ubuntu else ()
         flags = ("--no-check-gpg", "--variant=minbase") if ubuntu else ("--variant=minbase",)
         subprocess.run(["debootstrap", *flags, include, suite, str(directory), *source], check=True)
@@ -57,6 +57,6 @@ def boot(directory: Path, check: Path, script: str) -> None:
     command = ["systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit", "--private-network"]
     command += ["--directory", str(directory), "--volatile=overlay", f"--bind={check}:/check"]
     command += [f"--bind-ro={unit}:/etc/systemd/system/check.service", "systemd.unit=check.service"]
-    subprocess.run(command, check=True, timeout=500, stdout=subprocess.DEVNULL)
+    subprocess.run(command, check=True, timeout=850, stdout=subprocess.DEVNULL)
     log = (check / "log").read_text()
     assert log.endswith("\ncomplete\n"), log

@@ -30,27 +30,48 @@ systemctl is-active $name
 grep 'resources: true' /etc/$name/exporter.yml
 dpkg --purge $name
 
-# Ansible: installed and configured, nothing to do the second time, and a mistake changes nothing.
+# Ansible, from the wheels beside it: what check mode says changes nothing, also on a fresh machine; then it is installed and
+# configured, there is nothing to do the second time, and a mistake changes nothing and is named.
+python3 -m venv ansible
+ansible/bin/pip install --quiet --no-index --find-links wheels ansible-core
+ansible/bin/ansible --version
 play() {
-    ansible-playbook --inventory localhost, --connection local deploy/ansible/playbook.yml \
+    variables=$1
+    shift
+    ansible/bin/ansible-playbook --inventory localhost, --connection local deploy/ansible/playbook.yml \
         --extra-vars azure_scheduled_events_exporter_url=http://127.0.0.1:8000 \
-        --extra-vars "{\"azure_scheduled_events_exporter_checksums\": {\"amd64\": \"${2:-$sum}\", \"arm64\": \"${2:-$sum}\"}}" \
-        --extra-vars "$1"
+        --extra-vars "{\"azure_scheduled_events_exporter_checksums\": {\"amd64\": \"$sum\", \"arm64\": \"$sum\"}}" \
+        --extra-vars "$variables" "$@" >played 2>&1 || { status=$?; cat played; return $status; }
+    cat played
 }
+wrong=$(printf '%064d' 0)
 good='{"azure_scheduled_events_exporter_config": {"notifications": {"targets": [{"name": "a", "url": "${A_URL}"}]}},
     "azure_scheduled_events_exporter_environment": {"A_URL": "json://localhost/it'"'"'s"}}'
-if play "$good" "$(printf '%064d' 0)"; then exit 1; fi
-play "$good"
+if play "{\"azure_scheduled_events_exporter_checksums\": {\"amd64\": \"$wrong\", \"arm64\": \"$wrong\"}}"; then exit 1; fi
+play "$good" --check --diff
+test ! -e /etc/$name
+test ! -e /var/cache/$deb
+play "$good" -vvv --diff
+if grep "it's" played; then exit 1; fi
 systemctl is-active $name
 systemctl is-enabled $name
 test "$(stat --format %a /etc/$name/environment)" = 600
 grep A_URL /etc/$name/exporter.yml
 pid=$(systemctl show --value --property MainPID $name)
 tr '\0' '\n' <"/proc/$pid/environ" | grep -x "A_URL=json://localhost/it's"
-play "$good" | tee second
-grep -E 'changed=0 .*failed=0' second
+for mode in "" --check; do
+    play "$good" $mode
+    grep -E 'changed=0 .*failed=0' played
+done
 if play '{"azure_scheduled_events_exporter_config": {"no_such_key": 1}}'; then exit 1; fi
+grep 'no_such_key: ' played
+play '{"azure_scheduled_events_exporter_config": {"metrics": {"resources": true}}}' --check --diff
+grep -E 'changed=2 .*failed=0' played
 grep A_URL /etc/$name/exporter.yml
-play '{"azure_scheduled_events_exporter_enabled": false}'
-if systemctl is-active $name; then exit 1; fi
+# As on the command line, where every value is text.
+play azure_scheduled_events_exporter_enabled=false
+if systemctl is-active $name || systemctl is-enabled $name; then exit 1; fi
+cp first.deb package.deb
+play azure_scheduled_events_exporter_package=/check/package.deb
+systemctl is-active $name
 echo complete
