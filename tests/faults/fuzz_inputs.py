@@ -1,7 +1,6 @@
 """Inputs for the probes: the corpus, and recombinations of its parts."""
 
 import json
-import random
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -18,7 +17,7 @@ CORPUS = Path(__file__).parent / "corpus"
 # Stands wherever a secret may stand.
 CANARY = "h4nd3lC4n4ry77"
 _URL = f"json://alice:p@{CANARY}@{CANARY}.example/{CANARY}"
-# What may have come to stand in the place of any value or key.
+# What may have come to stand where a secret belongs.
 _MISPLACED = (
     CANARY,
     _URL,
@@ -32,7 +31,7 @@ _MISPLACED = (
     f"&{CANARY} x",
     f"[{CANARY}]",
     f"[/bin/curl -u alice:{CANARY} https://example.com]",
-    f"{{{CANARY}: {_URL}}}",
+    f"{{alice: {_URL}}}",
     f'"{_URL}',
     f'"\\q{CANARY}"',
     f"{{{{ {CANARY} }}}}",
@@ -43,8 +42,7 @@ _MISPLACED = (
     f"!!binary {CANARY}=",
 )
 
-# Where an error names what does not exist.
-_NAMED = ("targets", "event_types")
+_SECRET_KEYS = ("url", "urls", "webhook", "headers", "basic_auth_users")
 
 _JSON = rb"""{ } [ ] , : " \ null true -1 0 1e999 9999999999999999999 "\ud800" "\ud83d\ude00" "\u0000" NaN"""
 _YAML = rb"""!!binary !!set !!omap !!pairs !!timestamp !!int !!float !!null !!bool !!merge !!str !!seq !!map
@@ -61,48 +59,34 @@ _BREAKS = [
     *(b"\xff", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\xc2\x85", b"\xe2\x80\xa8"),
     *(b"5\r\nhello\r\n", b"0\r\n\r\n", b"\x16\x03\x01\x02\x00\x01"),  # chunks, and TLS
 ]
+# The languages of the probes that get random inputs.
 _LANGUAGES = {
     "documents": _JSON,
     "configurations": _YAML,
     "web-configurations": _YAML,
-    "secrets": _YAML,
     "requests": _HTTP,
 }
+SEARCHED = tuple(_LANGUAGES)
 
 
-@cache
-def _sample(name: str) -> tuple[str, list[tuple[int, int]]]:
-    """Return a valid file, and where its keys and values begin and end."""
+def with_secrets(name: str) -> Iterator[bytes]:
+    """Make ``config.yml`` or ``web.yml`` with each of the forms in each place that can hold a secret."""
     text = uncommented() if name == "config.yml" else (CORPUS / "web-configurations" / "full.yml").read_text()
-    return text, list(_scalars(yaml.compose(text)))
+    for start, end in _secret_places(yaml.compose(text)):
+        for form in _MISPLACED:
+            yield (text[:start] + form + text[end:]).encode()
 
 
-def _scalars(node: Any) -> Iterator[tuple[int, int]]:
-    if node.id == "scalar":
+def _secret_places(node: Any, is_secret: bool = False) -> Iterator[tuple[int, int]]:
+    """Return where the values of keys that can hold a secret begin and end, and those within them."""
+    if is_secret:
         yield node.start_mark.index, node.end_mark.index
-        return
-    for child in node.value:
-        key, value = child if isinstance(child, tuple) else (None, child)
-        if key is not None:
-            yield from _scalars(key)
-            if key.value in _NAMED and value.value[0].id == "scalar":
-                continue
-        yield from _scalars(value)
-
-
-def with_secrets(name: str, seed: int) -> bytes:
-    """Return ``config.yml`` or ``web.yml`` with secrets in wrong places; every other one is damaged, too."""
-    chance = random.Random(f"{name} {seed}")
-    text, places = _sample(name)
-    chosen = {places[seed // 2 % len(places)], *chance.sample(places, chance.choice((0, 0, 1, 3)))}
-    for start, end in sorted(chosen, reverse=True):
-        text = text[:start] + chance.choice(_MISPLACED) + text[end:]
-    content = text.encode()
-    for _ in range(seed % 2 and chance.randint(1, 4)):
-        start = chance.randrange(len(content))
-        piece = chance.choice((b"", *_BREAKS, *_YAML.split(), content[start : start + 40]))
-        content = content[:start] + piece + content[start + chance.choice((0, 1, 4, 20)) :]
-    return content
+    if node.id == "mapping":
+        for key, value in node.value:
+            yield from _secret_places(value, is_secret or key.value in _SECRET_KEYS)
+    elif node.id == "sequence":
+        for value in node.value:
+            yield from _secret_places(value, is_secret)
 
 
 @cache
