@@ -1,4 +1,4 @@
-"""The dashboard `Fleet`: what happens now, to which VMs, until when; and who is not watched."""
+"""The dashboard `Fleet`: what happens now, to which VMs, until when; and which VMs are not watched."""
 
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
@@ -31,7 +31,7 @@ def fleet() -> Dashboard:
     """Build it."""
     frame = Frame(
         FLEET,
-        "Azure Scheduled Events of all VMs: what happens now, to which VMs, until when; who is not watched.",
+        "Azure Scheduled Events of all VMs: what happens now, to which VMs, until when; VMs not watched.",
         _SCOPE,
     )
     frame.row(

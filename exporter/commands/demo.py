@@ -83,7 +83,7 @@ def next_steps(*, notify: bool) -> str:
     ]
     if not notify:
         mail = "mailto://user:password@example.com?to=oncall@example.com"
-        steps.insert(0, ("The same with real messages, here by mail", f"{program} demo --notify '{mail}'"))
+        steps.insert(0, ("The same with real messages, here by email", f"{program} demo --notify '{mail}'"))
     return "\n".join(("Try next:", *(f"  {what}:\n    {command}" for what, command in steps)))
 
 

@@ -92,7 +92,7 @@ def _changes(message: Message) -> Iterator[str]:
             moved = start.new - start.old
             is_later, by = moved > timedelta(0), roughly(abs(moved))
             yield f"{'postponed' if is_later else 'moved up'} {by}"
-            yield f"{'+' if is_later else '-'}{by}"
+            yield f"{by} {'later' if is_later else 'earlier'}"
         else:
             yield "start known" if isinstance(start.new, datetime) else "start unknown"
     elif names := [name for field, name in _CHANGED.items() if field in by_field]:

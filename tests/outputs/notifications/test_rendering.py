@@ -56,15 +56,18 @@ def test_what_a_title_has_room_for(instance: str, minutes: float, rest: str) -> 
 
 
 def test_what_changed_is_in_the_title() -> None:
-    """If there is no room for it beside a long name, the start that is far ahead gives way."""
-    due = NOW + timedelta(days=2)
-    moved = (Change("not_before", due - timedelta(seconds=23), due),)
-    for instance, rest in (
-        ("vm_0", "+23 s: vm_0, 6 Mar 22:00 UTC"),
-        ("v" * 18, f"postponed 23 s: {'v' * 18}"),
-        ("v" * 50, "postponed 23 s: vvvvvvv..."),
+    """If there is no room for both, a start that is far ahead gives way, of a near one the longer words."""
+    for left, moved, instance, rest in (
+        (timedelta(days=2), 23, "vm_0", "23 s later: vm_0, 6 Mar 22:00 UTC"),
+        (timedelta(days=2), 23, "v" * 18, f"postponed 23 s: {'v' * 18}"),
+        (timedelta(days=2), 23, "v" * 50, "postponed 23 s: vvvvvvv..."),
+        (timedelta(minutes=5), -600, "vm_0", "moved up 10 min: vm_0 in 5 min"),
+        (timedelta(minutes=5), -600, "vm_456789", "10 min earlier: vm_456789 in 5 min"),
+        (timedelta(minutes=15), 600, "vm_45678", "10 min later: vm_45678 in 15 min"),
     ):
-        found = title(message(Transition.UPDATED, instance=instance, changes=moved, not_before=due))
+        due = NOW + left
+        change = Change("not_before", due - timedelta(seconds=moved), due)
+        found = title(message(Transition.UPDATED, instance=instance, changes=(change,), not_before=due))
         assert found.startswith(f"[WARNING] Reboot updated, {rest}"), found
 
 
@@ -189,7 +192,7 @@ def test_times_in_another_zone() -> None:
         NOW + timedelta(minutes=1),
         timezone=berlin,
     )
-    assert found.title == "[WARNING] Reboot updated, +25 days: vm_0, 29 Mar 14:00 CEST"
+    assert found.title == "[WARNING] Reboot updated, postponed 25 days: vm_0"
     assert "UTC" not in found.body
     assert found.body.startswith("This happened at 2026-03-04 23:00:00 CET, 1 min ago.")
     assert "start 2026-03-04 23:15:00 CET -> 2026-03-29 14:00:00 CEST" in found.body
