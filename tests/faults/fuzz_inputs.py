@@ -74,7 +74,9 @@ def with_secrets(name: str) -> Iterator[bytes]:
     text = uncommented() if name == "config.yml" else (CORPUS / "web-configurations" / "full.yml").read_text()
     for start, end in _secret_places(yaml.compose(text)):
         for form in _MISPLACED:
-            yield (text[:start] + form + text[end:]).encode()
+            # A block ends with its last line break, which belongs to what follows.
+            last = end - len(text[start:end]) + len(text[start:end].rstrip())
+            yield (text[:start] + form + text[last:]).encode()
 
 
 def _secret_places(node: Any, is_secret: bool = False) -> Iterator[tuple[int, int]]:
