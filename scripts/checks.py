@@ -181,7 +181,11 @@ def exceptions() -> Iterator[str]:
     """Exceptions from the lint rules on security have a reason, and none is for the whole program."""
     lint = tomllib.loads(read("pyproject.toml"))["tool"]["ruff"]["lint"]
     ignored = [rule for rule in lint["ignore"] if re.fullmatch(r"S\d*", rule)]
-    everywhere = [pattern for pattern in lint["per-file-ignores"] if pattern.startswith(("exporter", "*"))]
+    everywhere = [
+        pattern
+        for pattern, rules in lint["per-file-ignores"].items()
+        if pattern.startswith(("exporter", "*")) and any(re.fullmatch(r"S\d*", rule) for rule in rules)
+    ]
     if "S" not in lint["select"] or ignored or everywhere:
         yield "pyproject.toml: the lint rules on security do not apply to the whole program"
     for line in re.findall(r'(?m)^"\S+" = \[.*"S\d.*$', read("pyproject.toml")):
