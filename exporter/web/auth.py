@@ -19,6 +19,9 @@ log = logging.getLogger(__name__)
 
 # bcrypt uses no more of a password; Go's truncates it silently, Python's raises an error.
 _BCRYPT_BYTES = 72
+# bcrypt's form of base64, and the position of the last character of the salt in a hash.
+_ALPHABET = b"./ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+_SALT_END = 28
 _REMEMBERED = 100
 _FOLD_SECONDS = 60.0
 # The one in progress, and those that wait for it.
@@ -135,7 +138,16 @@ def _cost(hashed: bytes) -> int:
 def _fits(password: bytes, hashed: bytes) -> bool:
     import bcrypt
 
-    return bcrypt.checkpw(password[:_BCRYPT_BYTES], hashed)
+    return bcrypt.checkpw(password[:_BCRYPT_BYTES], _without_spare_bits(hashed))
+
+
+def _without_spare_bits(hashed: bytes) -> bytes:
+    """Return a hash without the last four bits of its salt, which 22 characters have beyond 128 bits.
+
+    Go's bcrypt ignores these bits; Python's raises an error if they are set.
+    """
+    number = _ALPHABET.index(hashed[_SALT_END]) & 0b110000
+    return hashed[:_SALT_END] + _ALPHABET[number : number + 1] + hashed[_SALT_END + 1 :]
 
 
 class _Bucket:

@@ -104,6 +104,13 @@ def test_passwords_are_checked_once(checks: list[tuple[bytes, int]]) -> None:
     assert [word for word, _ in checks] == [b"wonder:land", b"wrong", b"wonder:land", b"new"]
 
 
+def test_a_salt_with_spare_bits() -> None:
+    """The last character of a salt counts by its first two bits, as in Go."""
+    # Accepted by bcrypt.CompareHashAndPassword of golang.org/x/crypto v0.59.0.
+    users = {"alice": b"$2b$04$/RJr3jffVzTxLE4uUG5.eUpaaCHLd8A/pYZQ7u9h/QHYmQ/dzlGRC"}
+    assert [Passwords().check(users, "alice", word) for word in (b"secret", b"wrong")] == [True, False]
+
+
 @pytest.mark.parametrize(("name", "cost"), [("cheap", 4), ("dear", 7), ("nobody", 7), ("", 7)])
 def test_the_time_of_a_check_reveals_no_name(checks: list[tuple[bytes, int]], name: str, cost: int) -> None:
     """For an unknown name it is that of the most expensive hash."""
