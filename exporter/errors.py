@@ -159,8 +159,21 @@ def without(text: str, secrets: Iterable[str]) -> str:
     """Return a foreign text without any part of these URLs and values of headers, which it may repeat."""
     for part in sorted(_parts(secrets), key=len, reverse=True):
         # A short part counts as a whole word only: a user named "a" is in every answer.
-        pattern = re.escape(part) if len(part) >= _LONG_PART else rf"(?<!\w){re.escape(part)}(?!\w)"
+        is_long = len(part) >= _LONG_PART
+        pattern = re.escape(part) if is_long else rf"(?<!\w){re.escape(part)}(?!\w)"
         text = re.sub(pattern, "...", text, flags=re.IGNORECASE)
+        if is_long:
+            text = _without_start(text, part)
+    return text
+
+
+def _without_start(text: str, part: str) -> str:
+    """Return a text without the start of a part at its end: the text may have been cut there."""
+    end = text[-len(part) :]
+    for found in re.finditer(rf"(?={re.escape(part[:_LONG_PART])})", end, re.IGNORECASE):
+        rest = end[found.start() :]
+        if part[: len(rest)].lower() == rest.lower():
+            return text.removesuffix(rest) + "..."
     return text
 
 

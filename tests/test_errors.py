@@ -42,8 +42,12 @@ def test_mistakes_are_collected() -> None:
         ("https://h.test/abc123secret9", "not YWJjMTIzc2VjcmV0OQ== or YWJjMTIzc2VjcmV0OQ", "not ... or ..."),
         ("https://h.test/?k=s%C3%A9cret/1", "s%25C3%25A9cret%252F1 is s%C3%A9cret%2F1", "... is ..."),
         ("Bearer abc123?xyz789", "no xyz789 of abc123", "no ... of ..."),
+        ("Bearer abcdefghi", "no ABCDEFGH", "no ..."),
+        ("Bearer abcdefghi", "not abcdefgh abcdefX abcde", "not abcdefgh abcdefX abcde"),
+        ("Bearer aaaaaabaaaaaac", "not aaaaaaabaaaaaa", "not a..."),
+        ("Bearer abcdef\u0130xyz", "not \u0130\u0130 abcdef\u0130x", "not \u0130\u0130 ..."),
     ],
 )
 def test_what_foreign_texts_must_not_repeat(secret: str, text: str, shown: str) -> None:
-    """No part of a target's URL and headers, however it is encoded; names of parameters are common words."""
+    """No part of a target's URL and headers, however encoded or cut; names of parameters are common words."""
     assert without(text, [secret]) == shown

@@ -19,7 +19,6 @@ from exporter.transport import Answer, Request, Transport
 
 # For a whole answer.
 _TIMEOUT_SECONDS = 10.0
-_MOST_SHOWN_BYTES = 1000
 
 
 class AlertmanagerError(Exception):
@@ -78,7 +77,7 @@ class Client:
             raise AlertmanagerError(f"no answer within {_TIMEOUT_SECONDS:g} s") from error
         except Exception as error:
             # Not a list of types: a malformed answer can cause any error in a parser.
-            raise AlertmanagerError(cause(error)) from error
+            raise AlertmanagerError(cause(error, self._secrets)) from error
         if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
             raise AlertmanagerError(self._problem(answer), answer.retry_after(self._clock.now()))
         return answer
@@ -87,7 +86,7 @@ class Client:
         problem = f"status {answer.status}"
         if answer.status < HTTPStatus.BAD_REQUEST:
             return f"{problem}: redirects are not followed; correct alertmanager.urls"
-        words = answer.body[:_MOST_SHOWN_BYTES].decode(errors="replace")
+        words = answer.body.decode(errors="replace")
         if "<" in words or not words.strip():
             return problem
         return f"{problem}: {one_line(without(words, self._secrets))}"

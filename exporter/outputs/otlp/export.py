@@ -31,7 +31,7 @@ from requests.utils import select_proxy
 
 from exporter import __version__
 from exporter.config import PROGRAM
-from exporter.errors import cause
+from exporter.errors import cause, one_line, without
 from exporter.model.vm import VirtualMachine
 from exporter.outputs.otlp import environment
 from exporter.outputs.otlp.telemetry import Signal
@@ -48,9 +48,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The data is invalid and must not be sent again (OTLP specification, "OTLP/HTTP Response"; proxies and
 # collectors also respond with 413 and 422, where the specification has only 400).
 _BAD_DATA = (HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
-_MESSAGE_LIMIT = 200
 # Of an answer, also unpacked; one of the protocol has a few hundred bytes.
 _ANSWER_LIMIT = 64 * 1024
+# Those that session and SDK add; all others are from OTEL_EXPORTER_OTLP_HEADERS.
+_PUBLIC_HEADERS = frozenset(
+    {"accept", "accept-encoding", "connection", "content-encoding", "content-type", "user-agent"}
+)
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 # These, and those below them, log full URLs, whose path may be a token, and values of malformed variables.
 _LEAKY_LOGGERS = ("opentelemetry.exporter.otlp.proto.http", "opentelemetry.util.re")
@@ -164,7 +167,7 @@ class SdkExporter:
             # Many receivers respond with a short text.
             return ExportOutcome()
         rejected = max(getattr(partial_success, self._sdk.rejected), 0)
-        reason = partial_success.error_message[:_MESSAGE_LIMIT]
+        reason = one_line(without(partial_success.error_message, self._adapter.secrets))
         items = ITEMS.get(self._sdk.signal)
         if items and (rejected or reason):
             log.warning("%s rejected by the receiver", items, extra={"count": rejected, "reason": reason})
@@ -176,12 +179,14 @@ class TransportAdapter(BaseAdapter):
 
     ``certificate`` is the file with the certificates to trust, "" for the default ones; a session prefers
     ``REQUESTS_CA_BUNDLE`` to its own setting. `status`, `answer` and `problem` are those of the latest
-    request: the SDK's exporters return only success or failure.
+    request: the SDK's exporters return only success or failure. `secrets` is what its answer may repeat and
+    nothing may show.
     """
 
     def __init__(self, certificate: str) -> None:
         super().__init__()
         self._certificate = certificate
+        self.secrets: tuple[str, ...] = ()
         self.reset()
 
     def reset(self) -> None:
@@ -209,12 +214,15 @@ class TransportAdapter(BaseAdapter):
         url = request.url or ""
         body = request.body.encode() if isinstance(request.body, str) else request.body
         headers = {name: text for name, text in request.headers.items() if name.lower() != "content-length"}
+        self.secrets = (url, *(text for name, text in headers.items() if name.lower() not in _PUBLIC_HEADERS))
         try:
+            proxy = _proxy(url, proxies or {})
+            self.secrets += (proxy,)
             answer = Transport(
                 url,
                 limit=_ANSWER_LIMIT,
                 tls=partial(_tls, self._certificate or verify, cert),
-                proxy=_proxy(url, proxies or {}),
+                proxy=proxy,
             ).send(
                 Request(request.method or "POST", url, headers, body if isinstance(body, bytes) else b""),
                 timeout,
@@ -226,7 +234,7 @@ class TransportAdapter(BaseAdapter):
             self.problem = str(error)
             raise
         except (OSError, h11.RemoteProtocolError, LargeAnswerError) as error:
-            self.problem = cause(error)
+            self.problem = cause(error, self.secrets)
             raise requests.ConnectionError(self.problem) from error
         self.status, self.answer = answer.status, _unpacked(answer.body, answer.header(b"content-encoding"))
         if not HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:

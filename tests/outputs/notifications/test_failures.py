@@ -124,6 +124,7 @@ def test_only_answers_that_ask_to_wait_do() -> None:
         (b'{"error": 7, "description": null, "errors": []}', ""),
         (b"[" * 3000, ""),
         (b"a line\nand another", ""),
+        (b" " * 1992 + b"canary/abc", "..."),
         (b"\xff\xfe", "\N{REPLACEMENT CHARACTER}" * 2),
         (b"", ""),
     ],

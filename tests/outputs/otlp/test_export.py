@@ -346,6 +346,47 @@ def test_no_secret_is_logged(
     assert "CANARY" not in "".join(r.getMessage() for r in caplog.records if r.levelno > logging.DEBUG)
 
 
+@pytest.mark.parametrize(
+    "echo",
+    [
+        b"HTTP/1.1 502 Bad\r\nAuthorization Bearer %s\r\n\r\n",
+        b"HTTP/1.1 502 Bad\r\nContent-Length: 1\r\nPath /%s\r\n\r\n",
+    ],
+)
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Bearer%20CANARYabc1"),
+        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://{authority}/CANARYabc1/v1/traces"),
+        ("http_proxy", "http://me:CANARYabc1@{authority}"),
+    ],
+)
+def test_a_secret_that_is_repeated(
+    monkeypatch: pytest.MonkeyPatch, echo: bytes, variable: str, value: str
+) -> None:
+    """A problem with an answer that repeats headers or the path of the request has no part of them."""
+    with serving(then_hang_up(echo.replace(b"%s", b"CANARYabc1"))) as server:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", server.url)
+        monkeypatch.setenv(variable, value.format(authority=f"127.0.0.1:{server.port}"))
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1.5")
+        problem = otlp().export([SPAN]).problem
+    assert problem.startswith("illegal header line: ")
+    assert "CANARY" not in problem
+
+
+def test_the_reason_of_a_rejection_repeats_no_secret(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is shown on one line without the values of the request's headers."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Bearer%20CANARYabc1")
+    answer = ExportTraceServiceResponse()
+    answer.partial_success.rejected_spans = 1
+    answer.partial_success.error_message = "too long\n for CANARYabc1"
+    receiver.answer = answer.SerializeToString()
+    assert otlp().export([SPAN]).reason == "too long for ..."
+    assert "CANARY" not in caplog.text
+
+
 def test_what_cannot_be_encoded(receiver: Receiver) -> None:
     """A span that protobuf does not take is a failure, which is not that of the request before it."""
     receiver.mood, exporter = 400, otlp()
