@@ -3,19 +3,16 @@
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from enum import StrEnum
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from exporter import __version__
 from exporter.errors import PollOutcome
+from exporter.metrics.prefix import PREFIX
+from exporter.metrics.work import DeliveryCounters, HookCounters
 from exporter.model.events import EVENT_TYPES, trace_id
-from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Occurrence, Transition
-from exporter.model.messages import Outcome, Severity
-
-PREFIX = "azure_scheduled_events"
 
 # Azure may add types. The series of a counter are never removed, so their number has to be bounded.
 _MOST_UNKNOWN_TYPES = 20
@@ -31,25 +28,6 @@ _RARE: Mapping[str, Sequence[str]] = {
 }
 
 
-class ApprovalOutcome(StrEnum):
-    """The outcome of an approval attempt by rule."""
-
-    APPROVED = "approved"
-    DRY_RUN = "dry_run"
-    FAILED = "failed"
-    LIMITED = "limited"
-
-
-class EvictionOutcome(StrEnum):
-    """The outcome of an attempt to evict a pod."""
-
-    EVICTED = "evicted"
-    REFUSED = "refused"
-    DELETED = "deleted"
-    FAILED = "failed"
-    DRY_RUN = "dry_run"
-
-
 class Metrics:
     """Metrics updated as things happen; register them and a `SnapshotCollector` in one registry."""
 
@@ -61,10 +39,10 @@ class Metrics:
         self._unknown_types: set[str] = set()
         self._define_polls()
         self._define_events()
-        self._define_notifications()
-        self._define_actions()
         self._define_process()
         self._start_at_zero()
+        self.deliveries = DeliveryCounters(registry)
+        self.hooks = HookCounters(registry)
 
     def _define_polls(self) -> None:
         polls = self._counter("polls", "Requests to IMDS for the scheduled events, by outcome.", ["outcome"])
@@ -111,38 +89,6 @@ class Metrics:
             buckets=(1, 5, 10, 30, 3600),
         )
 
-    def _define_notifications(self) -> None:
-        self._notifications = self._counter(
-            "notifications",
-            "Delivered, expired and refused messages, and failed attempts, by target and outcome.",
-            ["target", "outcome"],
-        )
-        self._notification_delay = self._histogram(
-            "notification_delay_seconds",
-            "Time from a transition to the delivery of its message.",
-            ["target"],
-            buckets=(0.3, 1, 3, 10, 60, 600, 3600, 86400),
-        )
-
-    def _define_actions(self) -> None:
-        self.failed_logins = self._counter("failed_logins", "Requests with a wrong user name or password.")
-        self._approvals = self._counter(
-            "approvals", "Approval attempts by rule and outcome.", ["rule", "outcome"]
-        )
-        self._hooks = self._counter("hooks", "Hook runs by hook and outcome.", ["hook", "outcome"])
-        self._hook_failures = self._counter(
-            "hook_failures", "Hook runs that failed or timed out, by severity.", ["hook", "severity"]
-        )
-        self._hook_duration = self._histogram(
-            "hook_duration_seconds",
-            "Duration of hook runs.",
-            ["hook"],
-            buckets=(1, 10, 60, 300, 3600),
-        )
-        self._evictions = self._counter(
-            "pod_evictions", "Attempts to evict a pod of this Node, by outcome.", ["outcome"]
-        )
-
     def _define_process(self) -> None:
         self._reload_successful = self._gauge(
             "config_last_reload_successful", "1 if the last attempt to load the configuration succeeded."
@@ -158,12 +104,13 @@ class Metrics:
 
     def _start_at_zero(self) -> None:
         for transition in Transition:
-            self._expect(transition, _RARE.get(transition, EVENT_TYPES))
+            self.expect(transition, _RARE.get(transition, EVENT_TYPES))
         for event_type in EVENT_TYPES:
             for histogram in (self._notice, self._impact, self._pauses):
                 histogram.labels(event_type)
 
-    def _expect(self, transition: Transition, event_types: Iterable[str] = EVENT_TYPES) -> None:
+    def expect(self, transition: Transition, event_types: Iterable[str] = EVENT_TYPES) -> None:
+        """Create the series of a transition, at 0."""
         for event_type in event_types:
             self._transitions.labels(event_type, transition.value)
 
@@ -186,27 +133,6 @@ class Metrics:
         if occurrence.impact is not None:
             self._impact.labels(event_type).observe(occurrence.impact.total_seconds(), exemplar)
 
-    def notifying(self, targets: Iterable[str]) -> None:
-        """Create the series of these targets, at 0."""
-        for target in targets:
-            for outcome in Outcome:
-                self._notifications.labels(target, outcome.value)
-            self._notification_delay.labels(target)
-
-    def delivered(self, target: str, delays: Sequence[float]) -> None:
-        """Count delivered messages, each with the seconds since its transition."""
-        self._notifications.labels(target, Outcome.DELIVERED.value).inc(len(delays))
-        for delay in delays:
-            self._notification_delay.labels(target).observe(delay)
-
-    def failed(self, target: str) -> None:
-        """Count a failed delivery attempt."""
-        self._notifications.labels(target, Outcome.FAILED.value).inc()
-
-    def given_up(self, target: str, outcome: Outcome, count: int) -> None:
-        """Count messages that expired or were refused."""
-        self._notifications.labels(target, outcome.value).inc(count)
-
     def misunderstood(self, count: int) -> None:
         """Count the parts of a changed document that could not be decoded."""
         self._invalid_events.inc(count)
@@ -219,50 +145,6 @@ class Metrics:
         """Count a pause while no event was Started."""
         self._unannounced_pauses.inc()
         self._unannounced_seconds.inc(seconds)
-
-    def approving(self, rules: Iterable[str]) -> None:
-        """Create the series of these rules, at 0."""
-        for rule in rules:
-            self._expect(Transition.APPROVED)
-            for outcome in ApprovalOutcome:
-                self._approvals.labels(rule, outcome.value)
-
-    def decided(self, rule: str, outcome: ApprovalOutcome) -> None:
-        """Count an approval attempt."""
-        self._approvals.labels(rule, outcome.value).inc()
-
-    def hooking(self, hooks: Iterable[str]) -> None:
-        """Create the series of these hooks, at 0."""
-        for hook in hooks:
-            self._expect(Transition.HOOK_FAILED)
-            for outcome in HookOutcome:
-                self._hooks.labels(hook, outcome.value)
-            for severity in (Severity.WARNING, Severity.CRITICAL):
-                self._hook_failures.labels(hook, severity.value)
-            self._hook_duration.labels(hook)
-
-    def hook_ended(self, hook: str, outcome: HookOutcome, seconds: float) -> None:
-        """Count a hook run and its duration."""
-        self._hooks.labels(hook, outcome.value).inc()
-        self._hook_duration.labels(hook).observe(seconds)
-
-    def hook_failed(self, hook: str, severity: Severity, count: int = 1) -> None:
-        """Count failures of a hook by their severity, beside `hook_ended`."""
-        self._hook_failures.labels(hook, severity.value).inc(count)
-
-    def hooks_dropped(self, hook: str, count: int) -> None:
-        """Count runs of a hook that were given up before they began."""
-        self._hooks.labels(hook, HookOutcome.FAILED.value).inc(count)
-        self.hook_failed(hook, Severity.WARNING, count)
-
-    def draining(self) -> None:
-        """Create the series of evictions, at 0."""
-        for outcome in EvictionOutcome:
-            self._evictions.labels(outcome.value)
-
-    def evicted(self, outcome: EvictionOutcome) -> None:
-        """Count an attempt to evict a pod."""
-        self._evictions.labels(outcome.value).inc()
 
     def _label(self, event_type: str) -> str:
         if event_type in EVENT_TYPES or event_type in self._unknown_types:

@@ -447,7 +447,7 @@ class Watch:
             if self.snapshot.has_series(occurrence.life):
                 self._metrics.happened(occurrence)
             if occurrence.transition is Transition.HOOK_FAILED:
-                self._metrics.hook_failed(occurrence.life.transitions[-1].hook, severity_of(occurrence))
+                self._metrics.hooks.failed(occurrence.life.transitions[-1].hook, severity_of(occurrence))
             log_transition(occurrence, seen.instance)
 
     def _publish(self, known: WatchState) -> None:

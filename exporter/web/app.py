@@ -96,7 +96,7 @@ class WebApp:
         self._settings = settings
         self._reload_configuration = reload
         self._demonstration = demonstration
-        self._guard = Guard(views.clock, metrics.failed_logins)
+        self._guard = Guard(views.clock, metrics.registry)
         self._renderings = Renderings()
         self._started = views.clock.now()
         self._last_scrape: datetime | None = None

@@ -9,9 +9,10 @@ import secrets
 import threading
 from collections.abc import Mapping
 
-from prometheus_client import Counter
+from prometheus_client import CollectorRegistry, Counter
 
 from exporter.clock import Clock
+from exporter.metrics import PREFIX
 from exporter.serving.http import Request, Response, text
 from exporter.web.webfile import RateLimit, WebSettings
 
@@ -36,13 +37,18 @@ _TOO_MANY = text("429 Too Many Requests", 429, {"retry-after": "1"} | _CLOSE)
 class Guard:
     """Decides by the current settings whether a request is admitted."""
 
-    def __init__(self, clock: Clock, failures: Counter) -> None:
+    def __init__(self, clock: Clock, registry: CollectorRegistry) -> None:
         self._passwords = Passwords()
         # Failed guesses must not use up the rate limit of clients with a correct password.
         self._known_bucket, self._bucket = _Bucket(clock), _Bucket(clock)
         self._lock = threading.Lock()
         self._clock = clock
-        self._failures = failures
+        self._failures = Counter(
+            "failed_logins",
+            "Requests with a wrong user name or password.",
+            namespace=PREFIX,
+            registry=registry,
+        )
         self._unlogged = 0
         self._log_at = -math.inf
 

@@ -19,8 +19,11 @@ from prometheus_client import CollectorRegistry
 from exporter.metrics import Metrics, SnapshotCollector
 from exporter.model.views import Snapshot
 from exporter.model.vm import VirtualMachine
+from exporter.outputs.approval import counters as approval
+from exporter.outputs.kubernetes import counters as kubernetes
 from exporter.outputs.otlp.counters import Counters
 from exporter.outputs.otlp.telemetry import Signal
+from exporter.web.auth import Guard
 from scripts.alerts import (
     ALERTS,
     PROMTOOL_TESTS,
@@ -35,7 +38,7 @@ from scripts.alerts import (
 from scripts.project import ROOT
 from tests.alerts.support import alertmanager, tool
 from tests.builders import scheduled, started
-from tests.clocks import NOW
+from tests.clocks import NOW, HandClock
 from tests.end_to_end.program import get
 from tests.lives import Story
 from tests.web.support import Scene
@@ -59,14 +62,15 @@ def exposed() -> dict[str, set[str]]:
     """Return the names of all samples that an exporter exposes, with the labels of each."""
     registry = CollectorRegistry()
     metrics = Metrics(registry)
-    metrics.notifying(["chat"])
-    metrics.approving(["short-freeze"])
-    metrics.hooking(["drain"])
-    metrics.draining()
+    metrics.deliveries.expect(["chat"])
+    approval.Counters(registry).expect(["short-freeze"])
+    metrics.hooks.expect(["drain"])
+    kubernetes.Counters(registry).expect()
     counters = Counters(registry)
     for signal in Signal:
         counters.enable(signal)
     metrics.loaded(None)
+    Guard(HandClock(), registry)
     story, families = Story(), [*registry.collect()]
     for event in (scheduled(), started()):
         story.feed(event)

@@ -34,6 +34,7 @@ from exporter.model.events import Affected
 from exporter.model.lifecycle import Effects, WatchState
 from exporter.model.messages import Message
 from exporter.model.views import Snapshot, by_urgency
+from exporter.outputs.approval.counters import Counters
 from exporter.outputs.notifications import checking
 from exporter.outputs.notifications.planning import Plan
 from exporter.serving.addresses import listen
@@ -131,9 +132,9 @@ def configuration(text: bytes) -> None:
         return
     registry = CollectorRegistry()
     metrics = Metrics(registry)
-    metrics.notifying(target.name for target in found.notifications.targets)
-    metrics.approving(rule.name for rule in found.approval.rules)
-    metrics.hooking(hook.name for hook in found.hooks)
+    metrics.deliveries.expect(target.name for target in found.notifications.targets)
+    Counters(metrics.registry).expect(rule.name for rule in found.approval.rules)
+    metrics.hooks.expect(hook.name for hook in found.hooks)
     generate_latest(registry)
     owners: tuple[Route | Rule | Hook, ...] = (
         *found.notifications.routes,

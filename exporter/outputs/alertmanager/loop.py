@@ -56,7 +56,7 @@ class Alertmanagers(Output):
         del environ
         addresses, settings = loaded.alertmanagers, loaded.config
         if addresses:
-            self._core.metrics.notifying([ALERTMANAGER])
+            self._core.metrics.deliveries.expect([ALERTMANAGER])
         before = list(self._loops)
         loops = []
         for address in addresses:
@@ -193,7 +193,7 @@ class AlertLoop:
         # A new process posts again what an earlier one may have posted.
         changed = [(one, since) for one in news if (since := one.ends or one.starts) >= self._began]
         delays = [max((now - since).total_seconds(), 0.0) for _, since in changed]
-        self._metrics.delivered(ALERTMANAGER, delays)
+        self._metrics.deliveries.delivered(ALERTMANAGER, delays)
         for (alert, _), delay in zip(changed, delays, strict=True):
             facts = {name: alert.labels.get(name) for name in ("alertname", "event_id", "event_type")}
             facts |= {
@@ -204,7 +204,7 @@ class AlertLoop:
 
     def _failed(self, error: AlertmanagerError, pending: int, took: float) -> float:
         now, reason = self._clock.now(), str(error)
-        self._metrics.failed(ALERTMANAGER)
+        self._metrics.deliveries.failed(ALERTMANAGER)
         self._view = replace(self._view, pending=pending, delivers=False, last_failure=now, last_error=reason)
         self._report(f"target {self.wanted.address.target} ({self._client.label}): {reason}")
         self._wait_until = self._clock.monotonic() + error.retry_after

@@ -23,12 +23,12 @@ from exporter.config import Config, Mode
 from exporter.config.loading import Loaded
 from exporter.errors import ImdsError, cause
 from exporter.imds.client import WINDOW_SECONDS, ImdsClient
-from exporter.metrics import ApprovalOutcome
 from exporter.model.events import lower, trace_id
 from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Life, Transition
 from exporter.model.reports import WorkerReport
 from exporter.model.views import ApprovalView, Snapshot
+from exporter.outputs.approval.counters import ApprovalOutcome, Counters
 from exporter.outputs.approval.deciding import ApprovalInputs, ApprovalState, Decision, concluded, decide
 from exporter.outputs.output import Core, Decider
 from exporter.work import Backoff, Loop
@@ -79,6 +79,7 @@ class Approver(Decider):
         self._approvals = core.store.approvals
         self._jobs = core.store.hook_jobs
         self._metrics, self._clock, self._inbox = core.metrics, core.clock, core.inbox
+        self._counters = Counters(core.metrics.registry)
         # By which the poller decides, and the newest one, which it takes over after the poll in progress.
         self._config = self._newest = Config()
         self._lives: Sequence[Life] = ()
@@ -103,7 +104,10 @@ class Approver(Decider):
         A request that is being sent is waited for.
         """
         del environ
-        self._metrics.approving(rule.name for rule in loaded.config.approval.rules)
+        rules = loaded.config.approval.rules
+        self._counters.expect(rule.name for rule in rules)
+        if rules:
+            self._metrics.expect(Transition.APPROVED)
         self._newest = loaded.config
         with self._posting:
             pass
@@ -238,7 +242,7 @@ class Approver(Decider):
         log.info("approval", extra=_log_facts(life, decision))
         new = before is None or (before.state, before.rule) != (decision.state, decision.rule)
         if decision.state in _COUNTED and new:
-            self._metrics.decided(decision.rule, _COUNTED[decision.state])
+            self._counters.decided(decision.rule, _COUNTED[decision.state])
 
     def _may_try(self, life: Life, rule: str) -> bool:
         """Return whether to send now: immediately, with a delay after errors, and not after NotBefore."""
@@ -264,7 +268,7 @@ class Approver(Decider):
         )
         trial = _FailedAttempts(backoff, self._clock.monotonic() + backoff.failed(seconds), problem)
         self._trials[life.key] = trial
-        self._metrics.decided(rule, ApprovalOutcome.FAILED)
+        self._counters.decided(rule, ApprovalOutcome.FAILED)
         if before is None or before.problem != problem:
             log.warning("approval failed; trying again", extra=_log_facts(life, trial.decision(rule)))
 
@@ -314,7 +318,7 @@ class Approver(Decider):
             return replace(attempt, problem=str(error))
         now = self._clock.now()
         self._approvals.record_sent(life.key, now)
-        self._metrics.decided(rule, ApprovalOutcome.APPROVED)
+        self._counters.decided(rule, ApprovalOutcome.APPROVED)
         log.info("approved", extra=_log_facts(life, Decision(ApprovalState.DUE, rule)))
         return replace(attempt, approved=now)
 

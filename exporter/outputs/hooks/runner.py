@@ -127,7 +127,9 @@ class HookRunner(Output):
         They inherit those variables of ``environ`` that contain no secrets.
         """
         hooks = loaded.config.hooks
-        self._metrics.hooking(hook.name for hook in hooks)
+        self._metrics.hooks.expect(hook.name for hook in hooks)
+        if hooks:
+            self._metrics.expect(Transition.HOOK_FAILED)
         self._inherited = inherited(environ, variables(loaded.config))
         self._hooks = {hook.name: hook for hook in hooks}
         self.wake()
@@ -158,7 +160,7 @@ class HookRunner(Output):
     def wake(self) -> None:
         """Run recorded jobs; one thread is started per event with jobs, up to `MOST_AT_ONCE`."""
         for hook, count in self._jobs.take_dropped().items():
-            self._metrics.hooks_dropped(hook, count)
+            self._metrics.hooks.dropped(hook, count)
             log.warning("hook runs dropped: too many are waiting", extra={"hook": hook, "count": count})
         for loop, _ in zip(self._loops, self._jobs.counts(), strict=False):
             loop.start()
@@ -211,7 +213,7 @@ class HookRunner(Output):
         now = self._clock.now()
         problem = "" if result.outcome is HookOutcome.SUCCEEDED else result.reason
         self._jobs.finish([key], result.outcome, now, begun=begun, problem=problem)
-        self._metrics.hook_ended(hook.name, result.outcome, result.seconds)
+        self._metrics.hooks.ended(hook.name, result.outcome, result.seconds)
         succeeded = result.outcome is HookOutcome.SUCCEEDED
         ends = {"outcome": result.outcome, "reason": result.reason, "seconds": result.seconds}
         log.log(logging.INFO if succeeded else logging.WARNING, "hook ended", extra=facts | ends)
@@ -221,7 +223,7 @@ class HookRunner(Output):
             return
         if job.transition is Transition.HOOK_FAILED:
             # This failure becomes no transition, with which it would be counted.
-            self._metrics.hook_failed(hook.name, Severity.WARNING)
+            self._metrics.hooks.failed(hook.name, Severity.WARNING)
         reason = f"{result.reason}; output: {result.output}" if result.output else result.reason
         run = (job.hook, job.sequence)
         self._inbox.put(hook_failure(job.life_key, run, result.outcome, now, reason=reason))

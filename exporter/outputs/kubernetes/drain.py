@@ -9,7 +9,6 @@ from http import HTTPStatus
 from typing import NamedTuple, TypeVar
 
 from exporter.config.kubernetes import Drain
-from exporter.metrics import EvictionOutcome
 from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Life
 from exporter.model.views import Views
@@ -21,6 +20,7 @@ from exporter.outputs.kubernetes.client import (
     Node,
     Pod,
 )
+from exporter.outputs.kubernetes.counters import EvictionOutcome
 from exporter.outputs.kubernetes.desired import (
     Progress,
     deadline,
@@ -300,7 +300,7 @@ class Drainer:
 
     def _removed(self, pod: Pod, period: int | None, *, deleted: bool) -> None:
         self._reasons.pop(pod.uid, None)
-        self._results.metrics.evicted(EvictionOutcome.DELETED if deleted else EvictionOutcome.EVICTED)
+        self._results.counters.evicted(EvictionOutcome.DELETED if deleted else EvictionOutcome.EVICTED)
         facts = {"pod": pod.full_name, "grace_seconds": pod.grace if period is None else period}
         if deleted:
             log.warning("pod deleted in spite of its disruption budget", extra=facts)
@@ -312,7 +312,7 @@ class Drainer:
 
     def _refused(self, pod: Pod, error: KubernetesError) -> None:
         by_budget = error.status == 429
-        self._results.metrics.evicted(EvictionOutcome.REFUSED if by_budget else EvictionOutcome.FAILED)
+        self._results.counters.evicted(EvictionOutcome.REFUSED if by_budget else EvictionOutcome.FAILED)
         if not by_budget:
             self._calls.report(error)
         # Without any answer, the others would wait for one, too.
@@ -336,7 +336,7 @@ class Drainer:
 
     def _pretend(self, pods: Iterable[Pod]) -> None:
         for pod in self._unnoted(pods):
-            self._results.metrics.evicted(EvictionOutcome.DRY_RUN)
+            self._results.counters.evicted(EvictionOutcome.DRY_RUN)
             log.info("dry run: pod would be evicted", extra={"pod": pod.full_name})
 
     def _log_kept(self, pods: Iterable[Pod]) -> None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from exporter.config.kubernetes import DRAIN
 from exporter.config.loading import Loaded
+from exporter.model.lifecycle import Transition
 from exporter.model.views import NodeView
 from exporter.outputs.kubernetes.results import DrainResults
 from exporter.outputs.output import Core, Output
@@ -75,8 +76,9 @@ class NodeLoop(Output):
         if name and (settings.conditions or drain.enabled):
             reconciler = NodeReconciler(client, name, settings, results, views, changed=self._drain.wake)
             if drain.enabled:
-                results.metrics.hooking([DRAIN])
-                results.metrics.draining()
+                results.metrics.hooks.expect([DRAIN])
+                results.metrics.expect(Transition.HOOK_FAILED)
+                results.counters.expect()
                 if drain.mode != "cordon":
                     drainer = Drainer(reconciler, drain, results, views, changed=self._loop.wake)
         leaving = [one for one in leaving if one.name != name]

@@ -14,6 +14,7 @@ from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Life, Transition
 from exporter.model.reports import hook_failure
 from exporter.outputs.kubernetes.client import KubernetesError
+from exporter.outputs.kubernetes.counters import Counters
 from exporter.outputs.output import Core
 from exporter.state.jobs import JobKey
 from exporter.work import Backoff
@@ -28,6 +29,7 @@ class DrainResults:
 
     def __init__(self, core: Core) -> None:
         self.metrics, self.clock, self._inbox = core.metrics, core.clock, core.inbox
+        self.counters = Counters(core.metrics.registry)
         self._jobs = core.store.hook_jobs
         self._problems = Problems(core.health)
 
@@ -41,7 +43,7 @@ class DrainResults:
         self._jobs.record_end(key, outcome, now, begun=begun, problem="" if succeeded else reason)
         facts = {"event_id": life.ids[0], "trace_id": trace_id(life.ids[0]), "outcome": outcome.value}
         facts["reason"] = reason
-        self.metrics.hook_ended(DRAIN, outcome, max((now - begun).total_seconds(), 0.0))
+        self.metrics.hooks.ended(DRAIN, outcome, max((now - begun).total_seconds(), 0.0))
         log.log(logging.INFO if succeeded else logging.WARNING, "drain ended", extra=facts)
         if succeeded:
             # An approval may have waited for it.

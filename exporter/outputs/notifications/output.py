@@ -43,7 +43,7 @@ class Notifications(Output):
 
     def configure(self, loaded: Loaded, environ: Mapping[str, str]) -> None:
         plan = self._plan(loaded)
-        self._core.metrics.notifying(plan.addresses)
+        self._core.metrics.deliveries.expect(plan.addresses)
         self._workers(loaded, environ).configure(plan)
 
     def compose(self, step: Effects, seen: Snapshot) -> tuple[AnyMessage, ...]:
@@ -62,7 +62,7 @@ class Notifications(Output):
 
     def wake(self) -> None:
         for target, count in self._core.store.outbox.take_dropped().items():
-            self._core.metrics.given_up(target, Outcome.EXPIRED, count)
+            self._core.metrics.deliveries.given_up(target, Outcome.EXPIRED, count)
             log.warning("messages dropped: too many are waiting", extra={"target": target, "count": count})
         if self._notifier is not None:
             self._notifier.wake()

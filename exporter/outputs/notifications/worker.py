@@ -172,7 +172,7 @@ class Worker:
             self._schedule.delivered(sent[-1].life_key)
             self._succeeded(sent, skipped=delivery.skipped)
             return
-        self._metrics.failed(self.target)
+        self._metrics.deliveries.failed(self.target)
         if plan.address(self.target) == self._plan.address(self.target):
             self._outbox.record_attempt(sent, 0, delivery.services)
         if self._is_outdated(plan) or self._loop.stopping:
@@ -206,7 +206,7 @@ class Worker:
         sent = self._finish(sent, now, Outcome.DELIVERED)
         self.view = replace(self.view, delivers=True, last_delivery=now)
         delays = [max((now - one.message.at).total_seconds(), 0.0) for one in sent if one.message]
-        self._metrics.delivered(self.target, delays)
+        self._metrics.deliveries.delivered(self.target, delays)
         if not self._schedule.is_failing:
             self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, self.target)
         for one, delay in zip(sent, delays, strict=True):
@@ -244,7 +244,7 @@ class Worker:
             return
         self._schedule.given_up(queued)
         queued = self._finish(queued, self._clock.now(), outcome)
-        self._metrics.given_up(self.target, outcome, len(queued))
+        self._metrics.deliveries.given_up(self.target, outcome, len(queued))
         for one in queued:
             facts = _facts(one) | {"outcome": outcome.value, "reason": reason}
             if one.message is not None:
