@@ -218,14 +218,6 @@ def test_each_outage_begins_anew() -> None:
     assert len(desk.sent) == 8
 
 
-def test_incidents_are_told_their_newest_state() -> None:
-    """Of each event that waited the last message alone goes out, and stands for those before it."""
-    items = Item("b", CRITICAL), Item("a"), Item("a", WARNING, 2), Item("b", INFO, 2)
-    desk = Desk(*items, recovering=True)
-    desk.work()
-    assert desk.got == [(("a", 1), ("a", 2)), (("b", 1), ("b", 2))]
-
-
 class Driver(Desk):
     """Goes through random steps, and checks each attempt as it begins."""
 
