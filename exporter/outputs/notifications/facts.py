@@ -41,10 +41,11 @@ _WAITS = ("hold", "limited", "failed")
 
 
 class Fact(NamedTuple):
-    """One line of a message: ``Starts: ...``."""
+    """One line of a message: ``Starts: ...``; ``url`` is that of a link."""
 
     label: str
     text: str
+    url: str = ""
 
 
 def facts(
@@ -68,14 +69,17 @@ def facts(
         Fact("Scale set", vm.scale_set),
         Fact("VM size", vm.size),
         Fact("Tags", ", ".join(f"{name}: {value}" for name, value in vm.tags.items() if value)),
-        Fact("Azure portal", portal_url and style.link(portal_url)),
+        _link("Azure portal", portal_url, style),
     ]
-    page = _runbook(message, runbook_url)
     links = [
-        Fact("Exporter", exporter_url and style.link(exporter_url)),
-        Fact("Runbook", page and style.link(page)),
+        _link("Exporter", exporter_url, style),
+        _link("Runbook", _runbook(message, runbook_url), style),
     ]
     return [fact for fact in [*lines, *(place if is_concerned else []), *links] if fact.text]
+
+
+def _link(label: str, url: str, style: Style) -> Fact:
+    return Fact(label, url and style.link(url), url)
 
 
 def _runbook(message: AnyMessage, own_url: str) -> str:

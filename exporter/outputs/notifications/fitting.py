@@ -50,6 +50,11 @@ class Room(NamedTuple):
     excess: Excess
     formats: Sequence[TextFormat] = ()
 
+    @property
+    def is_text(self) -> bool:
+        """Whether a text is not converted, though it may be shown with its markup."""
+        return list(self.formats) in ([], ["text"])
+
 
 class Body(NamedTuple):
     """The parts of a body: when it happened if that is a while ago, the consequences, and facts."""

@@ -216,7 +216,8 @@ def plan_of(loaded: Loaded, *, local: Sequence[str] = (), keep_state: bool = Fal
     return Plan(
         routes=(*notifications.routes, *([Route(targets=tuple(everything))] if everything else [])),
         addresses=addresses,
-        templates={name: own.get(name) or notifications.templates for name in addresses},
+        templates={name: own.get(name) or notifications.templates for name in addresses}
+        | {name: replace(notifications.templates, format="text") for name in local},
         exporter_url=settings.web.external_url,
         runbook_url=settings.web.runbook_url,
         timezone=notifications.timezone,

@@ -56,18 +56,20 @@ class Renderer:
     ) -> tuple[Rendered, dict[str, str]]:
         """Return the message of a request, and the failures of templates.
 
-        It fits the ``room``, for which our text may get another format; one that is still too long is
-        shortened, and says so. The user's templates are for events; messages about the watch always use
-        ours. The facts are added ``with_facts``, as few services have fields for them.
+        It fits the ``room``, for which our text may get another format: one that the service shows, as a
+        conversion to plain text would drop the addresses of links, and a shorter one if need be. A text that
+        is still too long is shortened, and says so. The user's templates are for events; messages about the
+        watch always use ours. The facts are added ``with_facts``, as few services have fields for them.
         """
         request = replace(request, now=in_zone(request.now, _zone(request.timezone)))
         message = request.message
-        text = self._written(request, message)
+        text = self._written(request, message, room)
         for text_format in room.formats if room else ():
-            if isinstance(text.body, str) or _is_whole(request, text, room):
+            is_shown = room is None or room.is_text or request.templates.format in room.formats
+            if isinstance(text.body, str) or (is_shown and _is_whole(request, text, room)):
                 break
             request = replace(request, templates=replace(request.templates, format=text_format))
-            text = self._written(request, message)
+            text = self._written(request, message, room)
         rendered = replace(
             _fitted(request, text.title, text.body, message.severity, room),
             traceparent=request.traceparent,
@@ -81,7 +83,7 @@ class Renderer:
         )
         return rendered, text.remarks
 
-    def _written(self, request: Send, message: AnyMessage) -> Text:
+    def _written(self, request: Send, message: AnyMessage, room: Room | None) -> Text:
         now, style, zone = request.now, STYLES[request.templates.format], _zone(request.timezone)
         remarks: dict[str, str] = {}
         title, own = (
@@ -89,13 +91,16 @@ class Renderer:
             for key in ("title", "body")
         )
         if not title:
-            room = words.TITLE_LENGTH - len(_marker(request))
-            title = f"[{message.severity.upper()}] {words.headline(message, now, room)}"
+            left = words.TITLE_LENGTH - len(_marker(request))
+            title = f"[{message.severity.upper()}] {words.headline(message, now, left)}"
         delay = _delay(request, message.at)
         if own:
             return Text(title, _with_delay(own, delay, request.templates.format), remarks)
         shown = cleaned(message, style, zone)
         found = facts(shown, now, style, **_urls(request, message))
+        if room is not None and room.is_text:
+            # Without a link, words would lead nowhere.
+            found = [fact._replace(url="") for fact in found]
         return Text(title, Body(delay, words.explanation(shown), found), remarks)
 
     def _by_template(self, key: str, request: Send, message: Message, remarks: dict[str, str]) -> str:
@@ -139,7 +144,8 @@ def _urls(request: Send, message: AnyMessage) -> dict[str, str]:
 def _plain_facts(request: Send, message: AnyMessage) -> tuple[tuple[str, str], ...]:
     style = STYLES["text"]
     shown = cleaned(message, style, _zone(request.timezone))
-    return tuple(facts(shown, request.now, style, **_urls(request, message)))
+    found = facts(shown, request.now, style, **_urls(request, message))
+    return tuple((fact.label, fact.text) for fact in found)
 
 
 def _marker(request: Send) -> str:
@@ -176,7 +182,12 @@ def _with_delay(body: str, delay: str, text_format: TextFormat) -> str:
 
 def _body(style: Style, body: Body) -> str:
     """Return a body of ours in a format."""
-    lines = [f"{style.text(fact.label)}: {style.text(fact.text)}" for fact in body.facts]
+    lines = [
+        style.named_link(fact.label, fact.url)
+        if fact.url
+        else f"{style.text(fact.label)}: {style.text(fact.text)}"
+        for fact in body.facts
+    ]
     return style.body([style.text(body.delay), style.text(body.head)], lines, style.text(body.note))
 
 

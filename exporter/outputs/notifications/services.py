@@ -23,6 +23,8 @@ from exporter.outputs.notifications.protocol import CONNECT_SECONDS, MAIL_SECOND
 # The only service that uses the connect timeout for the response, too.
 _MAIL = "E-Mail"
 _PAGER_DUTY = "Pager Duty"
+# Its cards show one line of a title, as the plugin does not wrap it; a phone has room for half of ours.
+_TEAMS = "Power Automate / Workflows (for MSTeams)"
 # Nothing that Apprise writes for a character is longer, such as ``&quot;`` or ``</li>`` and a line end.
 _MOST_GROWTH = 10
 # Apprise converts white space between the items of a list into empty lines of a mail's part in plain text.
@@ -96,6 +98,8 @@ class Service:
         headers: Any = getattr(plugin, "headers", None)
         self._own_headers = headers if isinstance(headers, dict) else None
         self.shows_facts = self.name == _PAGER_DUTY
+        # The user's own card has a place for the title.
+        self._cuts_title = self.name == _TEAMS and not plugin.template
         self._has_memory = self.name in _WITH_MEMORY
         self._priorities = _PRIORITIES.get(self.name)
         if self._priorities and (
@@ -145,8 +149,10 @@ class Service:
         return length + hidden + int(plugin.overflow_buffer) - room
 
     def _with_title(self, title: str, body: str, text_format: TextFormat, shown: str) -> str:
-        """Return a body in the service's format, with the title if the service has no field for it."""
+        """Return a body in the service's format, with the title if the service has no field for all of it."""
         body = _converted(text_format, shown, body)
+        if title and self._cuts_title:
+            return f"**{title}**\n\n{body}"
         if not title or self._plugin.title_maxlen > 0:
             return body
         title, tag = _converted(text_format, shown, title), self._plugin.default_html_tag_id
@@ -167,6 +173,9 @@ class Service:
         self._set_fields(rendered)
         if self.name == _PAGER_DUTY or not body:
             title, body, body_format = "", title, "text"
+        elif self._cuts_title:
+            body = self._with_title(title, body, body_format, "markdown")
+            title, body_format = "", "markdown"
         elif self.name == _MAIL and body_format == "markdown":
             body_format = self._plugin.resolve_format(body_format).value
             # Apprise makes the part in plain text of the other one.

@@ -83,8 +83,12 @@ class Style:
         return value.plain if isinstance(value, Data) else flat(str(value))
 
     def link(self, url: str) -> str:
-        """Return a trusted URL as a link."""
+        """Return a trusted URL as a link that shows it, also where another format is made of the text."""
         return url
+
+    def named_link(self, label: str, url: str) -> str:
+        """Return a line with a trusted URL, which is shown as ``label`` if the format has links."""
+        return f"{label}: {url}"
 
     def text(self, text: str) -> str:
         """Return a sentence of ours, which may contain data, in this format."""
@@ -122,6 +126,10 @@ class MarkdownStyle(Style):
         # An autolink that is converted to plain text still shows the URL.
         return f"<{url}>"
 
+    def named_link(self, label: str, url: str) -> str:
+        # A parenthesis would end the address.
+        return f"[{label}]({url.replace('(', '%28').replace(')', '%29')})"
+
     def body(self, paragraphs: Sequence[str], lines: Sequence[str], end: str = "") -> str:
         return super().body(paragraphs, [f"- {line}" for line in lines], end)
 
@@ -133,8 +141,11 @@ class HtmlStyle(Style):
         return Markup("<code>{}</code>").format(super().code(value))
 
     def link(self, url: str) -> str:
-        # The element shows the URL, because mail has a part in plain text, without elements.
+        # The element shows the URL, because an email has a part in plain text, without elements.
         return Markup('<a href="{0}">{0}</a>').format(url)
+
+    def named_link(self, label: str, url: str) -> str:
+        return Markup('<a href="{}">{}</a>').format(url, label)
 
     def text(self, text: str) -> str:
         return Markup.escape(text)

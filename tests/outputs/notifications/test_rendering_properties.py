@@ -102,7 +102,9 @@ def parsed(markdown: str) -> list[Token]:
     return [token for block in COMMONMARK.parse(markdown) for token in [block, *(block.children or [])]]
 
 
-_OURS = re.compile(r'<https://github.com/[^>]*>|<a href="https://github.com/[^<]*</a>')
+_OURS = re.compile(
+    r'<https://github.com/[^>]*>|\[Runbook\]\(https://github.com/[^)]*\)|<a href="https://github.com/[^<]*</a>'
+)
 
 
 def is_harmless(found: Rendered) -> None:

@@ -15,6 +15,7 @@ from exporter.config import Templates
 from exporter.model.lifecycle import Change, Transition
 from exporter.model.messages import Delivery, Failure, Message, TextFormat
 from exporter.model.views import ApprovalView
+from exporter.model.vm import VirtualMachine
 from exporter.outputs.notifications.child import Child
 from exporter.outputs.notifications.fitting import CUT
 from exporter.outputs.notifications.services import Service
@@ -39,6 +40,7 @@ ANSWERS = {
     "ntfy.sh": (200, b"{}"),
     "api.twilio.com": (201, b"{}"),
     "api.d7networks.com": (200, b"{}"),
+    "mattermost.test": (200, b"ok"),
     "sns.us-east-1.amazonaws.com": (200, b"<a/>"),
 }
 HOSTILE = '<b>bold</b> & "quoted" *_`x`_* [a](http://evil.test) @everyone <!channel> {{ 7919 * 7919 }}'
@@ -332,7 +334,10 @@ def test_a_mail_server_refuses_the_content(reply: str, reason: str, failure: Fai
 
 @pytest.mark.parametrize("text_format", FORMATS)
 def test_mail(text_format: TextFormat) -> None:
-    """A mail has the title as its subject, and its part in plain text has a line for each fact."""
+    """A mail has the title as its subject, and its part in plain text has a line for each fact.
+
+    A link is its words, and the address in a mail of plain text alone.
+    """
     with mail_receiver() as mailbox:
         url = f"mailto://127.0.0.1:{mailbox.port}/?from=azse@example.com&to=ops@example.com"
         deliver(url, message(description="Größe <b>&"), text_format)
@@ -343,7 +348,8 @@ def test_mail(text_format: TextFormat) -> None:
     plain = mail.get_body(("plain",))
     html = mail.get_body(("html",))
     assert plain is not None
-    for fact in ("This VM: vm_0", f"Event: Reboot {REBOOT_ID}", "Exporter: https://vm_0.example.com/"):
+    link = "Exporter: https://vm_0.example.com/" if text_format == "text" else "Exporter"
+    for fact in ("This VM: vm_0", f"Event: Reboot {REBOOT_ID}", link):
         assert ("" if text_format == "text" else "- ") + fact in plain.get_content().splitlines()
     assert plain.get_content().strip().splitlines().count("") == 1
     assert "22:15:00 UTC" in plain.get_content()
@@ -351,6 +357,39 @@ def test_mail(text_format: TextFormat) -> None:
     if html is not None:
         assert REBOOT_ID in html.get_content()
         assert "<b>" not in html.get_content().replace("<b>This", "")
+        assert '<a href="https://vm_0.example.com/">Exporter</a>' in html.get_content()
+
+
+def test_a_title_that_teams_cuts_is_in_the_body(proxy: TlsProxy) -> None:
+    """The plugin does not wrap the title of a card, so it is the first, bold line of the body."""
+    deliver(TEAMS, message())
+    (block,) = proxy.requests[0].json["attachments"][0]["content"]["body"][-1:]
+    title, explanation, *_ = block["text"].split("\n\n")
+    assert title == "**[WARNING] Reboot scheduled: vm_0 at 22:15 UTC (15 min)**"
+    assert explanation == "The VM reboots. Non-persistent memory is lost."
+    assert block["wrap"]
+    assert "title" not in [
+        one.get("id") for one in proxy.requests[0].json["attachments"][0]["content"]["body"]
+    ]
+
+
+LINKED = {
+    "slack": "<https://vm_0.example.com/|Exporter>",
+    "discord": "[Exporter](https://vm_0.example.com/)",
+    "teams": "[Exporter](https://vm_0.example.com/)",
+    "telegram": "[Exporter](https://vm_0.example.com/)",
+    "mattermost": "Exporter: <https://vm_0.example.com/>",
+}
+
+
+@pytest.mark.parametrize("service", LINKED)
+def test_links_are_words(proxy: TlsProxy, service: str) -> None:
+    """The exporter's page is a link in the service's own markup; where there is none, its address."""
+    url = SERVICES.get(service, "mmosts://mattermost.test/3ccdd113474722377935511fc85d3dd4")
+    own = Templates(title="Reboot")
+    short = replace(message(description="", resources=()), vm=VirtualMachine())
+    assert send(short, url, templates=own, exporter_url="https://vm_0.example.com/").delivered
+    assert LINKED[service] in told(proxy.requests[0]).replace("\\", "")
 
 
 @pytest.mark.parametrize(
