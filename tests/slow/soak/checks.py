@@ -1,17 +1,15 @@
 """What has to hold in a quiet moment, by the model of the documents that were served."""
 
-import re
 from collections import Counter, defaultdict
 
 from exporter.model.lifecycle import Life as ProgramLife
-from exporter.model.lifecycle import Transition
+from exporter.model.messages import Message
 from tests.model.compare import Line, expected_line, line_of
 from tests.model.histories import NAME
 from tests.model.life import Life, Poll, State, advance
 from tests.model.reading import Event, plain_name, read
 from tests.slow.soak.world import TARGETS, World, first_id
 
-_TITLE = re.compile(r"^\[\w+\] (?!\d+ messages? )(?P<hook>Hook failed )?[\w.]+ (?P<word>\w+)[^:]*: ")
 # These follow from what the program did, not from documents.
 _OWN = ("approved", "hook_failed")
 _HOOKED = ("scheduled", "started", "completed", "cancelled", "vanished")
@@ -86,20 +84,18 @@ def _comparable(life: ProgramLife) -> Line:
     return line._replace(started=None, happened=happened)
 
 
-def _transition(title: re.Match[str]) -> str:
-    """Return the transition of a title: an update says what changed, ``vanished`` is ``gone``."""
-    if title["hook"] or title["word"] == "hook":
-        return "hook_failed"
-    word = {"gone": "vanished", "became": "cancelled"}.get(title["word"], title["word"])
-    return word if word in set(Transition) else "updated"
-
-
 def messages(world: World, model: Model, target: str) -> None:
-    """Check that every transition of this VM's events was reported once, those of one life in order."""
+    """Check that every transition of this VM's events was reported once, those of one life in order.
+
+    After an outage a message stands for earlier ones, which are not sent.
+    """
+    memory = world.bench.sender(target)
+    arrived = {id(rendered) for rendered in memory.sent}
     sent = [
-        (message.incident.partition("/")[0].lower(), _transition(found))
-        for message in world.bench.sent(target)
-        if (found := _TITLE.match(message.title)) and not message.incident.startswith("watch/")
+        (request.message.event.id.lower(), str(transition))
+        for request, rendered in zip(memory.requests, memory.tried, strict=True)
+        if id(rendered) in arrived and isinstance(request.message, Message)
+        for transition in (*(earlier for earlier, _ in request.stands_for), request.message.transition)
     ]
     told = Counter(what for what in sent if what[1] not in _OWN)
     assert told == model.told(), f"{target}: too often {told - model.told()}, missing {model.told() - told}"
