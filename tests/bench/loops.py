@@ -113,6 +113,9 @@ class HandLoops:
 def _join_threads() -> None:
     for thread in threading.enumerate():
         if thread.name.startswith(_ONE_OFF):
-            while thread.ident is None:  # another thread is starting it
-                time.sleep(0.001)
-            thread.join()
+            while True:
+                try:
+                    thread.join()
+                    break
+                except RuntimeError:  # another thread is starting it
+                    time.sleep(0.001)
