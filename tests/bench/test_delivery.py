@@ -483,7 +483,7 @@ def test_a_message_has_the_facts_of_its_moment(build: Build) -> None:
     bench.advance(400)
     bench.loops.idle.clear()
     bench.restart()
-    assert [one.title.split()[1] for one in bench.sent()] == ["Reboot", "Blind:"]
+    assert [one.title.split()[1] for one in bench.sent()] == ["Blind:", "Reboot"]
     assert all("VM size: " in one.body for one in bench.sent())
 
 
