@@ -166,7 +166,7 @@ class Instance(msgspec.Struct, frozen=True):
 class Events(msgspec.Struct, frozen=True):
     """How long before NotBefore an event is reported as imminent; never if empty."""
 
-    imminent: tuple[Positive, ...] = (900,)
+    imminent: tuple[Positive, ...] = (300,)
 
 
 class Metrics(msgspec.Struct, frozen=True):

@@ -193,7 +193,7 @@ def test_a_corrected_address_has_no_results_yet(build: Build) -> None:
     """A failure is one of the old address; a reload that does not concern the target keeps it."""
     bench = build(ONCALL)
     bench.sender().answer = lambda _: Delivery(False, "it is gone", Failure.REFUSED)
-    bench.show(*events("a"), wait=900)
+    bench.show(*events("a"), wait=500)
     bench.reload(f"{ONCALL}metrics: {{resources: true}}")
     (target,) = bench.api("targets")
     assert (target["delivers"], len(bench.api("problems"))) == (False, 1)

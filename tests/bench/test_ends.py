@@ -90,7 +90,7 @@ def test_what_opens_an_incident_also_closes_it(build: Build, name: str, kill: bo
     """By its own key and once, whatever has become of the event and the configuration, also over a kill."""
     route, story = STORIES[name]
     hook = "hooks: [{name: a, command: [a], match: {transitions: [scheduled]}}]\n"
-    bench = build(routed(route, f"events: {{imminent: [5m]}}\n{hook}"))
+    bench = build(routed(route, hook))
     knows_incidents(bench)
     for part in story:
         if callable(part):

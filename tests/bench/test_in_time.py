@@ -26,7 +26,7 @@ def transitions(bench: Bench) -> list[str]:
 def test_imminent_is_due_by_the_time(build: Build, fails: bool, interval: str) -> None:
     """It is reported and counted, and its hooks run, at its time: also between polls and while IMDS fails."""
     bench = build(f"{NOTIFY}{HOOK}imds: {{poll_interval: {interval}}}")
-    bench.simulator.set_document({"DocumentIncarnation": 2, "Events": [reboot(bench, 20)]})
+    bench.simulator.set_document({"DocumentIncarnation": 2, "Events": [reboot(bench, 10)]})
     bench.reload()
     bench.advance(1)
     assert transitions(bench) == ["scheduled"]
@@ -35,7 +35,7 @@ def test_imminent_is_due_by_the_time(build: Build, fails: bool, interval: str) -
     assert transitions(bench) == ["scheduled"]
     bench.advance(1.5)
     assert transitions(bench) == ["scheduled", "imminent"]
-    assert bench.sent()[1].title == "[WARNING] Reboot imminent: WestNO_0 at 22:20 UTC (15 min)"
+    assert bench.sent()[1].title == "[WARNING] Reboot imminent: WestNO_0 at 22:10 UTC (5 min)"
     assert [command.argv for command in bench.commands] == [("late",)]
     assert bench.metric("transitions_total", transition="imminent", event_type="Reboot") == 1
 
@@ -47,7 +47,7 @@ def test_imminent_after_a_start_without_imds(build: Build, after: float, expecte
     bench.show(reboot(bench, 20))
     bench.simulator.set_fault(Fault("error"))
     bench.restart(after=after)
-    bench.advance(300)
+    bench.advance(900)
     assert transitions(bench) == expected
     assert len(bench.commands) == expected.count("imminent")
     bench.simulator.set_fault(None)

@@ -277,7 +277,7 @@ def test_the_queue_is_bounded(build: Build, caplog: pytest.LogCaptureFixture) ->
 
 def test_records_that_are_too_old(build: Build, caplog: pytest.LogCaptureFixture) -> None:
     """What no receiver has accepted for a day is dropped, and what is newer is not."""
-    bench = build(LOGS)
+    bench = build(f"{LOGS}\nevents: {{imminent: []}}")
     receiver = bench.receivers[Signal.LOGS]
     receiver.problem = "down"
     show(bench, "old")

@@ -44,7 +44,7 @@ def test_the_root_has_the_facts_and_the_changes(build: Build) -> None:
     many = [f"WestNO_{number}" for number in range(200)]
     changed = {"DurationInSeconds": 9, "Resources": many, "Description": "x" * 2000}
     bench.show(raw_event(**near))
-    bench.show(raw_event(**near, **changed), wait=600)
+    bench.show(raw_event(**near, **changed), wait=901)
     bench.restart()
     bench.show(STARTED | changed | {"EventId": "another"})
     bench.show(wait=60)

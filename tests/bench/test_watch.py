@@ -37,7 +37,7 @@ def ran(bench: Bench) -> list[tuple[str, str]]:
 def test_a_life_in_metrics_and_log(build: Build, caplog: pytest.LogCaptureFixture) -> None:
     """Transitions, notice and impact are counted once, and each transition is one line with its facts."""
     caplog.set_level(logging.INFO, "exporter")
-    bench = build()
+    bench = build("events: {imminent: []}")
     bench.show(raw_event(DurationInSeconds=9))
     bench.show(raw_event(), wait=900)
     bench.show(raw_event(**STARTED), wait=7)
