@@ -14,6 +14,9 @@ from exporter.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
 
+# What changes with the content of a file.
+Stamp = tuple[int, int, int] | None
+
 _READ_WRITE = os.O_RDWR | os.O_CREAT
 # Not available, and not needed, on Windows.
 _NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
@@ -58,6 +61,15 @@ def read_text(path: Path) -> str:
     if len(content) > _MOST_BYTES:
         raise OSError(errno.EFBIG, "it has more than 64 KiB")
     return content.decode()
+
+
+def stamp(path: Path) -> Stamp:
+    """Return modification time, size and inode; None if the file cannot be found."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _regular(path: Path, flags: int) -> int:

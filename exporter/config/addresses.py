@@ -64,7 +64,7 @@ class Address(msgspec.Struct, frozen=True):
 
     The URL and the headers are secrets; only the ``label`` may be shown. ``keys`` is its place in the
     configuration file, empty for ``--notify``; ``flag`` is the flag or variable then. Without any address,
-    the rendered message is returned.
+    the rendered message is returned. ``url_file`` is the file that the URL is from.
     """
 
     target: str
@@ -74,6 +74,7 @@ class Address(msgspec.Struct, frozen=True):
     headers: dict[str, str] = {}
     keys: Keys = ()
     flag: str = "--notify"
+    url_file: str = ""
 
     @property
     def label(self) -> str:
@@ -257,7 +258,8 @@ def _address(
         return Address(target.name, apprise_config=(apprise_config, target.tag), keys=keys)
     if target.url_file:
         keys = (*place, "url_file")
-        return Address(target.name, _url_in_file(target.url_file, keys, file), keys=keys)
+        url = _url_in_file(target.url_file, keys, file)
+        return Address(target.name, url, keys=keys, url_file=target.url_file)
     if target.url:
         return Address(target.name, expanded(target.url, "url"), keys=(*place, "url"))
     if target.webhook:
@@ -272,6 +274,19 @@ def _address(
         mistakes.check()
         return Address(target.name, webhook=url, headers=headers, keys=keys)
     return None
+
+
+def reread(address: Address) -> Address:
+    """Return an address with the URL that its file has by now.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or nothing can be sent to what it has.
+    """
+    file = YamlFile()
+    url = _url_in_file(address.url_file, address.keys, file)
+    if found := fault(url):
+        raise file.error(address.keys, found)
+    return msgspec.structs.replace(address, url=url)
 
 
 def _url_in_file(path: str, keys: Keys, file: YamlFile) -> str:

@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 
 CHECK_EVERY = 1.0  # seconds
 _SUBJECT = "--web.config.file"
-_Stamp = tuple[int, int, int] | None
 # The headers that the toolkit allows; if it checks their values, the allowed ones.
 _HEADERS: dict[str, tuple[str, ...]] = {
     "Strict-Transport-Security": (),
@@ -443,14 +442,5 @@ class WebConfig:
         return settings
 
 
-def _stamps(files: tuple[Path, ...]) -> list[_Stamp]:
-    return [_stamp(file) for file in files]
-
-
-def _stamp(path: Path) -> _Stamp:
-    """Return modification time, size and inode; None if the file cannot be found."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+def _stamps(paths: tuple[Path, ...]) -> list[secret_files.Stamp]:
+    return [secret_files.stamp(path) for path in paths]

@@ -25,6 +25,8 @@ class MemoryTarget:
     def __init__(self) -> None:
         self.body_limit: int | None = None
         self.incidents = False
+        # Why Apprise does not accept the address.
+        self.refused = ""
         self.answer: Callable[[Rendered], Delivery] = lambda _: OK
         self.requests: list[Send] = []
         self.tried: list[Rendered] = []
@@ -76,7 +78,7 @@ class MemorySender(SenderProcess):
             return self._child.result(request)
         target = self.target(request.address.target)
         if isinstance(request, CheckTarget):
-            return Checked(incidents=target.incidents)
+            return Checked(target.refused, incidents=target.incidents)
         rendered, remarks = self._child.renderer.render(request, characters(target.body_limit))
         target.requests.append(request)
         target.tried.append(rendered)

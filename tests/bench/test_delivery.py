@@ -4,11 +4,13 @@ import logging
 import re
 import sqlite3
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from exporter.config.addresses import NO_URL
 from exporter.model.events import trace_id
 from exporter.model.jobs import CommandResult, HookOutcome
 from exporter.model.lifecycle import HISTORY
@@ -200,6 +202,43 @@ def test_a_corrected_address_has_no_results_yet(build: Build) -> None:
     bench.reload(ONCALL.replace("receiver", "elsewhere"))
     (target,) = bench.api("targets")
     assert (target["delivers"], target["pending"], bench.api("problems")) == (None, 0, [])
+
+
+def test_a_changed_file_of_an_address(build: Build, tmp_path: Path) -> None:
+    """The next attempt uses its new address; while it has none, the former one is used, and that is shown."""
+    file = tmp_path / "url"
+    file.write_text("json://first.test")
+    bench = build(f"notifications: {{targets: [{{name: oncall, url_file: '{file}'}}]}}")
+
+    def used() -> list[str]:
+        tried, bench.sender().requests = bench.sender().requests, []
+        return sorted({request.address.url for request in tried})
+
+    def stays(why: str) -> None:
+        bench.show(raw_event(EventId=why))
+        assert used() == ["json://second.test"]
+        kept = f"notifications.targets[0].url_file: {why}; the former address stays in use"
+        assert bench.api("problems") == [f"reload_failed: target oncall: {kept}"]
+
+    bench.sender().answer = lambda _: DOWN
+    bench.show(raw_event())
+    assert used() == ["json://first.test"]
+    file.write_text("json://second.test")
+    bench.sender().answer = lambda _: OK
+    bench.advance(30)
+    assert (used(), len(told(bench)), bench.api("problems")) == (["json://second.test"], 1, [])
+    file.write_text("")
+    stays("the file is empty; it must contain one Apprise URL")
+    file.unlink()
+    stays("the file cannot be read: No such file or directory")
+    file.write_text("third")
+    stays(NO_URL)
+    file.write_text("json://third.test")
+    bench.sender().refused = "Apprise does not accept it"
+    stays(bench.sender().refused)
+    bench.sender().refused = ""
+    bench.show(raw_event(EventId="last"))
+    assert (used(), bench.api("problems")) == (["json://third.test"], [])
 
 
 def test_a_reload_while_messages_wait(build: Build) -> None:

@@ -6,17 +6,24 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from exporter import files
 from exporter.clock import seconds_since
+from exporter.config import addresses
+from exporter.config.addresses import Address
+from exporter.config.yamlfile import dotted
+from exporter.errors import ConfigurationError
 from exporter.health import DegradedReason
 from exporter.model.events import trace_id
 from exporter.model.lifecycle import Life
 from exporter.model.messages import AnyMessage, Delivery, Failure, Message, Outcome
 from exporter.model.views import ApprovalView, TargetView
 from exporter.outputs.notifications.planning import Plan
+from exporter.outputs.notifications.protocol import Checked, CheckTarget
 from exporter.outputs.notifications.schedule import MOST_ATTEMPTS_FOR_ONE, Schedule
 from exporter.outputs.notifications.sender import SenderProcess
 from exporter.shared import Shared
@@ -61,13 +68,17 @@ class Worker:
         self._schedule = Schedule(self._clock, recovering=is_late)
         # The user's templates whose failure has been logged.
         self._remarked: set[str] = set()
+        # The state of the target's file whose address is in use.
+        self._read: tuple[str, files.Stamp] | None = None
+        self._lock = threading.Lock()
         self._started = self._clock.monotonic()
         self.view = TargetView(target)
         self._loop = Loop(f"notify {target}", self.step, failed=self._report_error)
 
     def follow(self, plan: Plan) -> None:
         """Apply another plan, and try immediately."""
-        self._plan = plan
+        with self._lock:
+            self._plan = plan
         self.wake()
 
     def wake(self) -> None:
@@ -86,6 +97,7 @@ class Worker:
 
     def step(self) -> float | None:
         """Make an attempt if one is due; return the seconds until the next step."""
+        self._reread()
         if self._plan is not self._plan_in_use:
             self._change_plan()
         plan = self._plan_in_use
@@ -100,6 +112,40 @@ class Worker:
             self._attempt(turn.messages, plan)
             return 0.0
         return _IDLE_SECONDS if turn.delay is None else min(turn.delay, _IDLE_SECONDS)
+
+    def _reread(self) -> None:
+        """Use the address that the target's file has by now; if it has no valid one, the former stays."""
+        plan, problem = self._plan, ""
+        address = plan.addresses.get(self.target)
+        if address is not None and address.url_file:
+            read = address.url_file, files.stamp(Path(address.url_file))
+            if read == self._read:
+                return
+            try:
+                fresh = addresses.reread(address)
+                if fresh != address:
+                    self._use(fresh, plan)
+            except ConfigurationError as error:
+                problem = str(error)
+            # A file that could not be read may become readable without a change.
+            self._read = None if problem else read
+        if problem:
+            problem = f"target {self.target}: {problem}; the former address stays in use"
+            self._health.report(DegradedReason.RELOAD_FAILED, problem, self.target)
+        else:
+            self._health.clear(DegradedReason.RELOAD_FAILED, self.target)
+
+    def _use(self, fresh: Address, plan: Plan) -> None:
+        """Change the target's address in a plan, or raise ConfigurationError: Apprise does not accept it."""
+        found = self._sender.ask(CheckTarget(fresh))
+        if isinstance(found, Checked) and found.problem:
+            raise ConfigurationError(f"{dotted(fresh.keys)}: {found.problem}")
+        with self._lock:
+            if self._plan is plan:
+                self._plan = replace(plan, addresses={**plan.addresses, self.target: fresh})
+                log.info("address read again", extra={"target": self.target, "path": fresh.url_file})
+        if isinstance(found, Checked) and not found.failure:
+            plan.incidents[self.target], plan.mails[self.target] = found.incidents, found.is_mail
 
     def _change_plan(self) -> None:
         before, self._plan_in_use = self._plan_in_use, self._plan
