@@ -195,6 +195,12 @@ class Templates(msgspec.Struct, frozen=True):
     format: Literal["markdown", "text", "html"] = "markdown"
 
 
+class TargetTemplates(Templates, frozen=True):
+    """Templates of one target; a webhook has only a body."""
+
+    content_type: str = ""  # of a webhook's body; empty: JSON
+
+
 class Target(msgspec.Struct, frozen=True):
     """One receiver of messages; exactly one of ``url``, ``url_file``, ``tag`` and ``webhook`` is given."""
 
@@ -204,7 +210,7 @@ class Target(msgspec.Struct, frozen=True):
     tag: str = ""  # of services in the file `Notifications.apprise_config`
     webhook: str = ""  # the URL that gets events by POST
     headers: dict[str, str] = {}  # of a webhook
-    templates: Templates | None = None  # None: those of `Notifications`
+    templates: TargetTemplates | None = None  # None: those of `Notifications`, for a webhook none
 
 
 class Route(msgspec.Struct, frozen=True):

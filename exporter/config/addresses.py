@@ -64,7 +64,8 @@ class Address(msgspec.Struct, frozen=True):
 
     The URL and the headers are secrets; only the ``label`` may be shown. ``keys`` is its place in the
     configuration file, empty for ``--notify``; ``flag`` is the flag or variable then. Without any address,
-    the rendered message is returned. ``url_file`` is the file that the URL is from.
+    the rendered message is returned. ``url_file`` is the file that the URL is from,
+    ``content_type`` that of a webhook's body by the user's template.
     """
 
     target: str
@@ -75,6 +76,7 @@ class Address(msgspec.Struct, frozen=True):
     keys: Keys = ()
     flag: str = "--notify"
     url_file: str = ""
+    content_type: str = ""
 
     @property
     def label(self) -> str:
@@ -272,7 +274,8 @@ def _address(
             if http_url(url) is None:
                 raise file.error(keys, "is not a valid URL; write it like https://example.com/events")
         mistakes.check()
-        return Address(target.name, webhook=url, headers=headers, keys=keys)
+        content_type = target.templates.content_type if target.templates else ""
+        return Address(target.name, webhook=url, headers=headers, keys=keys, content_type=content_type)
     return None
 
 

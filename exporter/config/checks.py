@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from exporter.config import Config, Target
+from exporter.config import Config, Target, Templates
 from exporter.config.kubernetes import DRAIN
 from exporter.config.match import Match, Scope, Window
 from exporter.config.yamlfile import Keys, YamlFile, dotted
@@ -121,8 +121,7 @@ def _target(place: Keys, target: Target, *, defines_tags: bool) -> Iterator[Mist
         yield place, "has no address; set one of url, url_file, tag or webhook"
     elif target.tag and not defines_tags:
         yield (*place, "tag"), "requires the file that defines it; set notifications.apprise_config"
-    if target.webhook and target.templates is not None:
-        yield (*place, "templates"), "has no effect on a webhook, which gets the event itself; remove the key"
+    yield from _own_templates((*place, "templates"), target)
     if target.headers and not target.webhook:
         yield (*place, "headers"), "is for webhooks; in an Apprise URL write headers as ?+Name=value"
     yield from _headers(place, target.headers)
@@ -130,6 +129,24 @@ def _target(place: Keys, target: Target, *, defines_tags: bool) -> Iterator[Mist
         yield (*place, "name"), "is the name of what alertmanager.urls has; choose another name"
     if target.name.startswith("notify-") and target.name[7:].isdigit():
         yield (*place, "name"), "is what --notify calls its targets; choose another name"
+
+
+def _own_templates(place: Keys, target: Target) -> Iterator[Mistake]:
+    own = target.templates
+    if own is None:
+        return
+    if target.webhook:
+        for key in ("title", "format"):
+            if getattr(own, key) != getattr(Templates(), key):
+                yield (*place, key), "has no effect on a webhook, which has a body only; remove the key"
+        if not own.body.strip():
+            yield place, "has no body, so that the webhook gets the event itself; add it, or remove the key"
+    elif own.content_type:
+        yield (*place, "content_type"), "is for webhooks; remove the key"
+    if own.content_type and not re.fullmatch(
+        r"[\w.+-]+/[\w.+-]+( *; *[\w.+-]+=[\w.+-]+)*", own.content_type, re.ASCII
+    ):
+        yield (*place, "content_type"), "is not a media type; write it like application/json"
 
 
 def _headers(place: Keys, headers: Mapping[str, str]) -> Iterator[Mistake]:

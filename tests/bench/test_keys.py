@@ -341,6 +341,7 @@ OUTSIDE = {
     "notifications.targets[].tag",
     "notifications.targets[].webhook",
     "notifications.targets[].headers",
+    "notifications.targets[].templates.content_type",
     "alertmanager.urls",
     "alertmanager.headers",
     "alertmanager.match",
@@ -406,6 +407,22 @@ def test_a_webhook(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     (request,) = receiver.requests
     assert (request.path, request.headers["x-token"]) == ("/x", "abc")
     assert request.json["type"] == "scheduled_event.scheduled"
+
+
+def test_a_webhook_with_a_body_of_its_own(build: Build) -> None:
+    """The template writes it, and names its type; templates for messages do not concern a webhook."""
+    with http_receiver() as receiver:
+        own = "templates: {body: 'is {{ event.type }}', content_type: text/plain}"
+        targets = [
+            f"{{name: {name}, webhook: 'http://{receiver.authority}/{name}', {text}}}"
+            for name, text in (("own", own), ("event", "headers: {}"))
+        ]
+        text = f"notifications: {{templates: {{body: x}}, targets: [{', '.join(targets)}]}}"
+        build(text, real_senders=True).show(FREEZE)
+    found = {request.path: request for request in receiver.requests}
+    assert found["/own"].body == b"is Freeze"
+    assert found["/own"].headers["content-type"] == "text/plain"
+    assert found["/event"].json["type"] == "scheduled_event.scheduled"
 
 
 def test_an_alertmanager(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:

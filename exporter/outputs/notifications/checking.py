@@ -12,7 +12,7 @@ from exporter.config.addresses import Address, variables
 from exporter.config.loading import Loaded
 from exporter.config.yamlfile import Keys, dotted
 from exporter.errors import Mistakes
-from exporter.outputs.notifications.planning import Plan, plan_of
+from exporter.outputs.notifications.planning import Plan, plan_of, webhook_templates
 from exporter.outputs.notifications.protocol import Checked, CheckTarget, CheckTemplate, Request
 from exporter.outputs.notifications.sender import MOST_ATTEMPTS, SenderProcess, environment
 
@@ -115,7 +115,8 @@ def _check_templates(loaded: Loaded, sender: SenderProcess, mistakes: Mistakes) 
     places: dict[Keys, Templates] = {("notifications", "templates"): notifications.templates}
     for index, target in enumerate(notifications.targets):
         if target.templates is not None:
-            places["notifications", "targets", index, "templates"] = target.templates
+            templates = webhook_templates(target.templates) if target.webhook else target.templates
+            places["notifications", "targets", index, "templates"] = templates
     asked = {
         (*place, key): CheckTemplate(key, templates)
         for place, templates in places.items()

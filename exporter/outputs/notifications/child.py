@@ -55,8 +55,12 @@ class Child:
     def _send(self, request: Send) -> Delivery:
         address = request.address
         if address.webhook:
+            body, remarks = self.renderer.webhook_body(request)
             self._announce(Sending())
-            return failures.attempt(lambda: webhook.send(address, request.message, request.traceparent))
+            delivery = failures.attempt(
+                lambda: webhook.send(address, request.message, request.traceparent, body)
+            )
+            return replace(delivery, remarks=remarks)
         if not address.url and not address.apprise_config:
             rendered, remarks = self.renderer.render(request)
             return Delivery(True, rendered=rendered, remarks=remarks)

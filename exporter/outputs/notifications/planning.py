@@ -202,6 +202,11 @@ def _incident(routes: Sequence[Route], target: str, life: Life, instance: str | 
     return life.ids[0] if alone else f"{life.ids[0]}/{instance}"
 
 
+def webhook_templates(own: Templates | None) -> Templates:
+    """Return the templates of a webhook: at most a body, in which data stand as they are."""
+    return Templates(body=own.body if own else "", format="text")
+
+
 def plan_of(loaded: Loaded, *, local: Sequence[str] = (), keep_state: bool = False) -> Plan:
     """Return the plan for a configuration; targets ``local`` to this process get everything.
 
@@ -210,7 +215,10 @@ def plan_of(loaded: Loaded, *, local: Sequence[str] = (), keep_state: bool = Fal
     settings, notifications = loaded.config, loaded.config.notifications
     addresses = {address.target: address for address in loaded.addresses}
     addresses |= {name: Address(name) for name in local}
-    own = {target.name: target.templates for target in notifications.targets}
+    own = {
+        target.name: webhook_templates(target.templates) if target.webhook else target.templates
+        for target in notifications.targets
+    }
     everything = [*([] if notifications.routes else own), *names_of_extra(loaded.urls), *local]
     watch = notifications.watch
     return Plan(

@@ -83,6 +83,14 @@ class Renderer:
         )
         return rendered, text.remarks
 
+    def webhook_body(self, request: Send) -> tuple[str, dict[str, str]]:
+        """Return the body by the user's template, "" if there is none, and the failures of templates."""
+        request = replace(request, now=in_zone(request.now, _zone(request.timezone)))
+        remarks: dict[str, str] = {}
+        if not isinstance(request.message, Message):
+            return "", remarks
+        return self._by_template("body", request, request.message, remarks), remarks
+
     def _written(self, request: Send, message: AnyMessage, room: Room | None) -> Text:
         now, style, zone = request.now, STYLES[request.templates.format], _zone(request.timezone)
         remarks: dict[str, str] = {}

@@ -1,4 +1,7 @@
-"""Webhooks: POST a message as a CloudEvent (https://cloudevents.io, version 1.0, structured JSON)."""
+"""Webhooks: POST a message as a CloudEvent (https://cloudevents.io, version 1.0, structured JSON).
+
+A target can have a body of its own instead, by the user's template.
+"""
 
 import contextlib
 import platform
@@ -14,6 +17,7 @@ from exporter.outputs.notifications.protocol import CONNECT_SECONDS, READ_SECOND
 
 _MOST_ANSWER = 2000
 _CONTENT_TYPE = "application/cloudevents+json; charset=utf-8"
+_OWN_CONTENT_TYPE = "application/json"
 
 
 def cloud_event(message: AnyMessage) -> bytes:
@@ -39,12 +43,16 @@ def cloud_event(message: AnyMessage) -> bytes:
     return msgspec.json.encode(event | ({"subject": subject} if subject else {}))
 
 
-def send(address: Address, message: AnyMessage, traceparent: str) -> Delivery:
-    """Make one attempt; of an answer that is no success, the first bytes are read for the reason."""
-    headers = {"Content-Type": _CONTENT_TYPE} | ({"traceparent": traceparent} if traceparent else {})
+def send(address: Address, message: AnyMessage, traceparent: str, own_body: str = "") -> Delivery:
+    """Make one attempt, with a body of the user's if it is given.
+
+    Of an answer that is no success, the first bytes are read for the reason.
+    """
+    content_type = (address.content_type or _OWN_CONTENT_TYPE) if own_body else _CONTENT_TYPE
+    headers = {"Content-Type": content_type} | ({"traceparent": traceparent} if traceparent else {})
     with requests.post(
         address.webhook,
-        data=cloud_event(message),
+        data=own_body.encode() or cloud_event(message),
         headers=address.headers | headers,
         timeout=(CONNECT_SECONDS, READ_SECONDS),
         allow_redirects=False,

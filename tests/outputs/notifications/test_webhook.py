@@ -4,6 +4,7 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
+from exporter.config import Templates
 from exporter.config.addresses import Address
 from exporter.model.lifecycle import Transition
 from exporter.model.messages import Delivery, Failure, WatchChange, WatchMessage
@@ -20,6 +21,26 @@ HEADER = "00-c7061bacafdc4513b24baa5f13a16123-00f067aa0ba902b7-01"
 def hook(receiver: Receiver) -> Address:
     url = f"http://{receiver.authority}/events?x=1"
     return Address("automation", webhook=url, headers={"Authorization": "Bearer abc"})
+
+
+@pytest.mark.parametrize("content_type", ["", "text/plain; charset=utf-8"])
+def test_a_body_of_ones_own(receiver: Receiver, content_type: str) -> None:
+    """A template writes it; quotes in Azure's text stay within the value."""
+    own = Templates(body='{"text": {{ event.description | tojson }}}', format="text")
+    to = replace(hook(receiver), content_type=content_type)
+    assert send(message(description='the "host" is <old>'), to, templates=own).delivered
+    (request,) = receiver.requests
+    assert request.json == {"text": 'the "host" is <old>'}
+    assert request.headers["content-type"] == (content_type or "application/json")
+
+
+def test_a_template_that_fails_gives_way_to_the_cloud_event(receiver: Receiver) -> None:
+    """So do messages about the watch, for which there are no templates; the failure is remarked."""
+    own = Templates(body="{{ 1 // event.resources | length }}", format="text")
+    found = send(message(resources=()), hook(receiver), templates=own)
+    assert found.delivered
+    assert "ZeroDivisionError" in found.remarks["body"]
+    assert receiver.requests[0].json["type"] == "scheduled_event.scheduled"
 
 
 def test_an_event_is_a_cloud_event(receiver: Receiver) -> None:
