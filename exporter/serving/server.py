@@ -218,6 +218,8 @@ class Server:
             for connection in self._open:
                 connection.end()
             self._changed.wait_for(lambda: not self._open, deadline - time.monotonic())
+        if self._thread.ident is not None:
+            self._thread.join(max(deadline - time.monotonic(), 0.0))
 
     def _accept(self) -> None:
         while not self._stopping:
