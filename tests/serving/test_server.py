@@ -140,6 +140,7 @@ def test_the_stop_is_quick_and_leaves_nothing(caplog: pytest.LogCaptureFixture) 
         assert gate.entered.acquire(timeout=30)
         server.stop(0.5)
         assert all(is_closed(peer) for peer in peers)
+    gate.open.set()
     server.stop(2.0)
     # A thread that has closed its connection has yet to end.
     eventually(lambda: threading.active_count() <= before)

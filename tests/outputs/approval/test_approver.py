@@ -99,7 +99,7 @@ def test_a_required_hook_that_runs_again_for_its_failure(build: Build) -> None:
 def test_hooks_that_a_document_brought_about_come_first(build: Build, transition: str) -> None:
     """An event is approved only after all its hooks have ended, however they end, also of its former life."""
     prepare = {"name": "prepare", "command": ["true"], "match": {"transitions": [transition]}}
-    bench = build(approving({"delay": "10s"}, hooks=[prepare]))
+    bench = build(approving({"delay": "10s"}, hooks=[prepare], events={"imminent": ["15m"]}))
     shown = []
     later = {"NotBefore": (bench.clock.now() + timedelta(minutes=15, seconds=5)).isoformat()}
     newer = later | {"Description": "another host"}
