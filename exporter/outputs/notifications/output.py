@@ -44,7 +44,11 @@ class Notifications(Output):
     def configure(self, loaded: Loaded, environ: Mapping[str, str]) -> None:
         plan = self._plan(loaded)
         self._core.metrics.deliveries.expect(plan.addresses)
-        self._workers(loaded, environ).configure(plan)
+        notifier = self._workers(loaded, environ)
+        notifier.configure(plan)
+        if plan.addresses:
+            # It takes longer to start than the exporter, and the check of the targets waits for it.
+            notifier.sender.prepare()
 
     def compose(self, step: Effects, seen: Snapshot) -> tuple[AnyMessage, ...]:
         if self._notifier is None:

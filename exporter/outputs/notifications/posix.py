@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 _MOST_CHILDREN = 4
 # Where nothing comes for so long, the process or the child is stopped, or was never started.
 _SILENT_SECONDS = 60.0
-# A child waits so long for its target's next message. The exporter uses it for less, as it may end meanwhile.
+# A child waits so long for the next message. The exporter uses it for less, as it may end meanwhile.
 _GOES_ON_SECONDS = 2.0
 _USED_SECONDS = 1.5
 _IDLE_SECONDS = 600.0
@@ -69,12 +69,12 @@ class Children:
         self._lock = threading.Lock()
         self._server: _Server | None = None
         self._is_stopped = False
-        # By lane: children that go on with the next request of the same one.
+        # By the lane of the last request: children that go on with the next one.
         self._idle: dict[str, _Stream] = {}
         self._busy: list[_Stream] = []
 
     def exchange(self, lane: str, request: bytes, hear: Callable[[bytes], bool], seconds: float) -> None:
-        """Have a child do a request, the one that did the last one of this lane if it is still there.
+        """Have a child do a request: the one that did this lane's last one, one that waits, or a new one.
 
         ``hear`` takes each line that it says, and returns whether the child goes on after it. ``seconds`` is
         how long the kernel lets it work.
@@ -117,6 +117,9 @@ class Children:
     def _going_on(self, lane: str) -> _Stream | None:
         with self._lock:
             stream = self._idle.pop(lane, None)
+            if stream is None and self._idle:
+                # With more targets than children, each message would need a new one.
+                _, stream = self._idle.popitem()
             if stream is not None and time.monotonic() - stream.idle_since < _USED_SECONDS:
                 self._busy.append(stream)
                 return stream
@@ -139,7 +142,7 @@ class Children:
             failed.pop_all()
             stream = _Stream(ours, server.process.pid)
             self._busy.append(stream)
-            # One that waits for the messages of another target makes room.
+            # One that waits makes room.
             surplus = max(len(self._busy) + len(self._idle) - _MOST_CHILDREN, 0)
             for lane in list(self._idle)[:surplus]:
                 self._idle.pop(lane).socket.close()
