@@ -100,6 +100,11 @@ def _pod(name: str) -> Claims:
     yield "the Service selects the pods", service["spec"]["selector"].items() <= selector.items()
     volumes = {volume["name"] for volume in pod["volumes"]}
     yield "every volume is mounted", {mount["name"] for mount in container["volumeMounts"]} == volumes
+    # The kubelet updates no file that is mounted by itself.
+    yield (
+        "files are mounted with their folder",
+        not any("subPath" in mount for mount in container["volumeMounts"]),
+    )
     known = {flag for option in program.commands["run"].params for flag in option.opts}
     yield "every flag exists", {word.partition("=")[0] for word in container["args"][1:]} <= known
     (port,) = container["ports"]

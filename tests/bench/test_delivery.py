@@ -241,6 +241,24 @@ def test_a_changed_file_of_an_address(build: Build, tmp_path: Path) -> None:
     assert (used(), bench.api("problems")) == (["json://third.test"], [])
 
 
+def test_a_changed_secret_of_kubernetes(build: Build, tmp_path: Path) -> None:
+    """The kubelet exchanges a link to the folder of all files, and what the exporter opens stays a link."""
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "oncall").write_text(f"json://{name}.test")
+    (tmp_path / "..data").symlink_to("first")
+    (tmp_path / "oncall").symlink_to("..data/oncall")
+    bench = build(f"notifications: {{targets: [{{name: oncall, url_file: '{tmp_path}/oncall'}}]}}")
+    bench.show(raw_event())
+    (tmp_path / "..data_tmp").symlink_to("second")
+    (tmp_path / "..data_tmp").replace(tmp_path / "..data")
+    bench.show(raw_event(EventId="last"))
+    assert {request.address.url for request in bench.sender().requests} == {
+        "json://first.test",
+        "json://second.test",
+    }
+
+
 def test_a_reload_while_messages_wait(build: Build) -> None:
     """To a target that is well they go one by one, in their order."""
     bench = build(ONCALL)

@@ -91,25 +91,20 @@ class Children:
         with self._lock, contextlib.suppress(OSError):
             self._running()
 
-    def dismiss(self) -> None:
-        """End the children that wait for a request."""
-        with self._lock:
-            idle, self._idle = self._idle, {}
-        for stream in idle.values():
-            stream.socket.close()
-
     def stop(self) -> None:
         """End the process and all children."""
         with self._lock:
             self._is_stopped = True
             server, self._server = self._server, None
-            groups = {stream.group for stream in (*self._busy, *self._idle.values())}
+            idle, self._idle = self._idle, {}
+            groups = {stream.group for stream in (*self._busy, *idle.values())}
         if server is not None:
             groups.add(server.process.pid)
         for group in groups:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signal.SIGKILL)
-        self.dismiss()
+        for stream in idle.values():
+            stream.socket.close()
         if server is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 server.process.wait(_STOP_SECONDS)

@@ -16,7 +16,6 @@ from exporter.model.messages import Delivery, Failure
 from exporter.outputs.notifications import protocol, windows
 from exporter.outputs.notifications.protocol import (
     Checked,
-    CheckTarget,
     CheckTemplate,
     Rendering,
     Request,
@@ -97,7 +96,6 @@ class Children(Protocol):
 
     def exchange(self, lane: str, request: bytes, hear: Callable[[bytes], bool], seconds: float) -> None: ...
     def prepare(self) -> None: ...
-    def dismiss(self) -> None: ...
     def stop(self) -> None: ...
 
 
@@ -184,9 +182,6 @@ class SenderProcess:
 
     def _done(self, request: Request, note: Callable[[str], None]) -> Delivery | Checked:
         lane = request.address.target if isinstance(request, Send) else ""
-        if isinstance(request, CheckTarget):
-            # The exporter has read its configuration, and Apprise's file, again.
-            self._children.dismiss()
         remarks: dict[str, str] = {}
         for _ in range(_MOST_TRIES):
             heard = _Heard(request, note)

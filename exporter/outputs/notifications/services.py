@@ -262,7 +262,8 @@ class AppriseTarget:
         """Return the services; none if Apprise does not accept the address."""
         if not self._kept:
             found = [Service(one, self._address.url) for one in _plugins(self._address, self._storage)]
-            if not all(service.is_reusable for service in found):
+            # A file may have changed by the next message.
+            if self._address.apprise_config or not all(service.is_reusable for service in found):
                 return found
             self._kept = found
         return self._kept

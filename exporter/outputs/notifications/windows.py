@@ -44,9 +44,6 @@ class Children:
     def prepare(self) -> None:
         """Do nothing: a process is of no use before there is a request."""
 
-    def dismiss(self) -> None:
-        """Do nothing: no process goes on."""
-
     def stop(self) -> None:
         """End all processes."""
         for process in tuple(self._running):
