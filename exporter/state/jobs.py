@@ -27,7 +27,7 @@ CAPACITY = 2048
 # Of the tables, by kind, as `weight` has it. Together with the bounds of current and past lives, this bounds
 # the state, and its memory to some four times as much.
 MOST_BYTES = {
-    "message": 11 * 2**19,
+    "message": 6 * 2**20,
     "hook": 2**19,
     "approval": 2**19,
 }
