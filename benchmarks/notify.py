@@ -6,7 +6,7 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 from benchmarks import process
@@ -65,7 +65,7 @@ def _storm(templates: str, what: str, most: float = 20) -> Generator[Figure, Non
             events = [raw_event(EventId=f"{number:032x}") for number in range(MANY)]
             begun = time.monotonic()
             exporter.simulator.set_document({"DocumentIncarnation": 1, "Events": events})
-            _until(lambda: len(receiver.requests) == MANY * TARGETS)
+            _until_there_are(receiver, MANY * TARGETS)
             seconds = time.monotonic() - begun
             memory = sum(map(_memory, _family(exporter.pid)))
             used = [now - then for now, then in zip(_cpu_seconds(exporter.pid), before, strict=True)]
@@ -108,13 +108,13 @@ def _message(exporter: Running, receiver: Receiver, number: int) -> float:
         {"DocumentIncarnation": number, "Events": [raw_event(EventId=f"{n:032x}") for n in range(number)]}
     )
     begun = time.monotonic()
-    _until(lambda: len(receiver.requests) == number)
+    _until_there_are(receiver, number)
     return time.monotonic() - begun
 
 
-def _until(condition: Callable[[], bool]) -> None:
+def _until_there_are(receiver: Receiver, count: int) -> None:
     deadline = time.monotonic() + 60
-    while not condition():
+    while len(receiver.requests) != count:
         if time.monotonic() > deadline:
-            raise TimeoutError("the messages do not arrive")
+            raise TimeoutError(f"{len(receiver.requests)} of {count} messages have arrived")
         time.sleep(_PAUSE)
