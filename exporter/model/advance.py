@@ -11,7 +11,7 @@ clock repeats it.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -116,9 +116,9 @@ class Listing(msgspec.Struct, frozen=True):
     """A document's events, matched with the lives known before it.
 
     ``continued`` has the events whose lives continue, by `Life.key`. ``unread`` has the lives whose
-    event is listed but cannot be read. ``returning`` has the events with a known past life. ``apart`` has the
-    ids, in lower case and by `Life.key`, that are listed beside a newer one of the same life; their events
-    are among the ``fresh`` ones.
+    event is listed but cannot be read. ``returning`` has the events with a known past life. ``divided`` has
+    the lives of which the document lists several ids, without all but the newest: what one document lists
+    under two ids are two events.
     """
 
     continued: Mapping[str, ScheduledEvent]
@@ -126,7 +126,7 @@ class Listing(msgspec.Struct, frozen=True):
     gone: tuple[Life, ...]
     returning: tuple[tuple[Life, ScheduledEvent], ...]
     fresh: tuple[ScheduledEvent, ...]
-    apart: Mapping[str, tuple[str, ...]]
+    divided: tuple[Life, ...]
 
 
 def listing_of(known: WatchState, document: Document, instance: str | None, *, may_renew: bool) -> Listing:
@@ -134,31 +134,26 @@ def listing_of(known: WatchState, document: Document, instance: str | None, *, m
 
     Lives continue under another id only if they ``may_renew`` it.
     """
-    owners = _by_id((*known.past.values(), *known.current.values()))
+    listed_ids = {event.key for event in document.events}
+    lives = {life.key: life for life in (*known.past.values(), *known.current.values())}
+    divided = [life for life in lives.values() if len(_own_ids(life).keys() & listed_ids) > 1]
+    lives |= {life.key: _with_newest(life, listed_ids) for life in divided}
+    owners = _by_id(lives.values())
     listed: dict[str, tuple[Life, ScheduledEvent]] = {}
-    apart: dict[str, tuple[str, ...]] = {}
-    older: list[ScheduledEvent] = []
     fresh: list[ScheduledEvent] = []
     for event in document.events:
         life = owners.get(event.key)
         if life is None:
             fresh.append(event)
-        elif life.key not in listed:
-            listed[life.key] = life, event
         else:
-            # Two ids that one document lists are two events.
-            other = listed[life.key][1]
-            newer, former = (event, other) if _is_newer(life, event, other) else (other, event)
-            listed[life.key] = life, newer
-            apart[life.key] = (*apart.get(life.key, ()), former.key)
-            older.append(former)
+            listed[life.key] = life, event
     lost = {defect.event_id.lower() for defect in document.defects if defect.lost} | document.left_out
     unread = {
         life.key: life
         for event_id, life in owners.items()
         if event_id in lost and life.ended is None and life.key not in listed
     }
-    gone = [life for key, life in known.current.items() if key not in listed and key not in unread]
+    gone = [lives[key] for key in known.current if key not in listed and key not in unread]
     dropped = [life for life in gone if len(life.ids) < MOST_IDS] if may_renew else []
     heirs = _heirs(dropped, fresh, instance, is_next=is_next_incarnation(known, document))
     inherited = {event.key for event in heirs.values()}
@@ -167,8 +162,8 @@ def listing_of(known: WatchState, document: Document, instance: str | None, *, m
         unread=tuple(unread.values()),
         gone=tuple(life for life in gone if life.key not in heirs),
         returning=tuple(pair for pair in listed.values() if pair[0].ended is not None),
-        fresh=(*(event for event in fresh if event.key not in inherited), *older),
-        apart=apart,
+        fresh=tuple(event for event in fresh if event.key not in inherited),
+        divided=tuple(lives[life.key] for life in divided),
     )
 
 
@@ -177,21 +172,21 @@ def is_next_incarnation(known: WatchState, document: Document) -> bool:
     return known.incarnation is not None and document.incarnation == known.incarnation + 1
 
 
+def _own_ids(life: Life) -> dict[str, None]:
+    """Return the ids of a life's event in lower case, the newest one last."""
+    return dict.fromkeys(event_id for event_id in map(lower, life.ids) if event_id not in life.foreign_ids)
+
+
+def _with_newest(life: Life, listed: Collection[str]) -> Life:
+    """Return a life to which the newest of the ``listed`` ids belongs, and none of the others."""
+    *others, _ = (event_id for event_id in _own_ids(life) if event_id in listed)
+    return replace(life, foreign_ids=(*life.foreign_ids, *others))
+
+
 def _by_id(lives: Iterable[Life]) -> dict[str, Life]:
     """Return the newest of these lives by every id that is its event's, in lower case."""
     ascending = sorted(lives, key=lambda life: life.number)
-    return {
-        event_id: life
-        for life in ascending
-        for event_id in map(lower, life.ids)
-        if event_id not in life.foreign_ids
-    }
-
-
-def _is_newer(life: Life, event: ScheduledEvent, other: ScheduledEvent) -> bool:
-    """Return whether an event has a newer id of this life than another event."""
-    ids = [lower(known_id) for known_id in life.ids]
-    return ids.index(event.key) > ids.index(other.key)
+    return {event_id: life for life in ascending for event_id in _own_ids(life)}
 
 
 def _heirs(
@@ -328,6 +323,8 @@ class _Walk:
 
     def take_in(self, found: Listing) -> None:
         """Start, continue or end the life of each event."""
+        for life in found.divided:
+            self._keep(life)
         for life in found.unread:
             if self.is_full:
                 self._end(life, Transition.VANISHED)
@@ -336,9 +333,9 @@ class _Walk:
         for life in found.gone:
             self._end(life, self._outcome(life))
         for key, event in found.continued.items():
-            self._continue(self._known.current[key].without_ids(found.apart.get(key, ())), event)
+            self._continue(self._current[key], event)
         for former, event in found.returning:
-            self._begin(event, former.without_ids(found.apart.get(former.key, ())))
+            self._begin(event, former)
         for event in found.fresh:
             self._begin(event)
 

@@ -161,9 +161,6 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
         known = any(known_id.lower() == event.key for known_id in self.ids)
         return self.ids if known else (*self.ids, event.event_id)
 
-    def without_ids(self, foreign: tuple[str, ...]) -> "Life":
-        return replace(self, foreign_ids=(*self.foreign_ids, *foreign)) if foreign else self
-
     def since(self, transition: Transition) -> datetime | None:
         """Return when a transition of this life was noticed."""
         return next((record.at for record in self.transitions if record.transition is transition), None)

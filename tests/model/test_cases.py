@@ -333,6 +333,9 @@ def test_two_ids_in_one_document() -> None:
         "scheduled a | started a | scheduled a/2 | cancelled a/2 | completed a, scheduled a/3"
     )
     assert last(*renewed, poll(2, 3), poll(3, 4, A, new)) == "started a/2, scheduled a/3"
+    # Neither do they become one by a past life that had both ids.
+    over = poll(3, 4, event("A", "Cancelled"), new)
+    assert last(*renewed, poll(2, 3), over, poll(4, 5, A, new), poll(5, 6, new)) == "cancelled a/3"
 
 
 def test_a_reboot_while_nobody_watched() -> None:
