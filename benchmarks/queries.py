@@ -191,7 +191,7 @@ def _expose(text: bytes, connection: Connection, _: Request) -> None:
 
 @contextlib.contextmanager
 def _blocks(folder: Path) -> Iterator[IO[str]]:
-    """Give a file for OpenMetrics, which becomes blocks of the Prometheus that is to run in this folder."""
+    """Yield a file for OpenMetrics, and make it blocks of a Prometheus in this folder at the end."""
     folder.mkdir(exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=folder) as file:
         yield file

@@ -1,4 +1,4 @@
-"""What a child of the sender process does: it sends messages, and checks targets and templates."""
+"""The work of a child of the sender process: sending messages, and checking targets and templates."""
 
 import contextlib
 import os
@@ -29,18 +29,18 @@ from exporter.outputs.notifications.services import AppriseTarget
 
 
 class Child:
-    """Does what requests say; ``announce`` is told of each step, on any thread."""
+    """Processes requests; ``announce`` is called with each step, on any thread."""
 
     def __init__(self, announce: Callable[[Announcement], None]) -> None:
         self._announce = announce
         self.renderer = Renderer(announce)
         self._targets: dict[bytes, AppriseTarget] = {}
-        # Keep requests from replacing a target's ``Authorization`` header by the host's entry in ~/.netrc. A
+        # Otherwise requests replaces a target's ``Authorization`` header by the host's entry in ~/.netrc. A
         # file that does not exist is not parsed for each message.
         os.environ["NETRC"] = f"{os.devnull}/none"
 
     def result(self, request: Request) -> Checked | Delivery:
-        """Return the result of a request; every exception is one, too."""
+        """Return the result of a request; every exception becomes a failure."""
         try:
             if isinstance(request, Send):
                 return self._send(request)
@@ -71,7 +71,7 @@ class Child:
             self.renderer.render(request, service.room, with_facts=service.shows_facts) for service in found
         ]
         _, remarks = made[0] if found else self.renderer.render(request)
-        # If the exporter waits no more, this fails: it will try again.
+        # If the exporter no longer waits, and will repeat the request, this fails.
         self._announce(Sending())
         sent = [one for one, _ in made]
         delivery = target.send(found, sent, request.services, lambda name: self._announce(Sent(name)))
@@ -79,20 +79,20 @@ class Child:
 
 
 class Responder:
-    """Does requests, and writes what comes of them as it goes, on any thread."""
+    """Processes requests, and writes each step and the result, on any thread."""
 
     def __init__(self, write: Callable[[bytes], object]) -> None:
         self._write = write
         self._lock = threading.Lock()
         self._child = Child(self._say)
 
-    def do(self, request: Request) -> bool:
-        """Do a request; return whether another one may follow.
+    def process(self, request: Request) -> bool:
+        """Process a request, and return whether another one may follow.
 
-        What a failed attempt has left in memory must not be missing for the next one.
+        After a failure none may: what the attempt has left in memory would count for the next one.
 
         Raises:
-            OSError: nobody waits for the result any more.
+            OSError: the exporter does not wait for the result any more.
         """
         result = self._child.result(request)
         self._say(result)
@@ -104,11 +104,11 @@ class Responder:
 
 
 def warm_up() -> None:
-    """Send a message to nowhere, so that what the first one loads is shared by all children."""
+    """Send a message to a closed port, so that children share what the first message loads."""
     proxies = {name: os.environ.pop(name, None) for name in ("no_proxy", "NO_PROXY")}
     with socket.socket() as nobody, contextlib.suppress(OSError):
         os.environ["no_proxy"] = "*"
-        # It does not listen, so that connections are refused.
+        # Without `listen`, connections are refused.
         nobody.bind(("127.0.0.1", 0))
         address = Address("", url=f"json://127.0.0.1:{nobody.getsockname()[1]}/")
         now = datetime.now(UTC)

@@ -1,8 +1,8 @@
-"""The sender process where processes can be forked.
+"""The sender process on platforms with fork.
 
-It has Apprise and Jinja2 loaded, and forks a child for each socket that it is sent; the exporter is at the
-other end of that socket. It knows nothing of requests. The kernel ends a child that takes too long or too
-much, and each child ends with its socket.
+It loads Apprise and Jinja2, and forks a child for each socket that it receives; the exporter has the other
+end. It does not see any request. The kernel ends a child that takes too much time or memory, and a child ends
+when its socket is closed.
 """
 
 import contextlib
@@ -30,31 +30,32 @@ log = logging.getLogger(__name__)
 
 # Each takes some 10 MiB, and at most 16 MiB more than the sender process.
 _MOST_CHILDREN = 4
-# Where nothing comes for so long, the process or the child is stopped, or was never started.
+# After this time without a byte, the process or the child is taken for stopped.
 _SILENT_SECONDS = 60.0
-# A child waits so long for the next message. The exporter uses it for less, as it may end meanwhile.
+# How long a child waits for the next request. The exporter reuses it for a shorter time, because the child
+# may be ending.
 _GOES_ON_SECONDS = 2.0
 _USED_SECONDS = 1.5
 _IDLE_SECONDS = 600.0
 _STOP_SECONDS = 0.5
 _PIECE_BYTES = 2**16
-# Beyond what a child inherits. A message takes 5 MiB.
+# In addition to what a child inherits. A message takes 5 MiB.
 _MOST_DATA = 16 * 2**20
-# Stacks of threads count as data.
+# The stacks of threads count as data.
 _STACK_BYTES = 256 * 1024
-# Under memory pressure the kernel is to end children first, and this process rather than the exporter.
+# Under memory pressure, the kernel ends children first, and this process before the exporter.
 _OOM_SCORE, _CHILD_OOM_SCORE = 500, 200
 
 
 class _Server(NamedTuple):
-    """The sender process, and the socket through which it gets those of its children."""
+    """The sender process, and the socket through which it receives those of its children."""
 
     process: "subprocess.Popen[bytes]"
     channel: socket.socket
 
 
 class _Stream(NamedTuple):
-    """Our end of a child's socket, the process group of the child, and since when it is idle."""
+    """Our end of a child's socket, the child's process group, and since when it has been idle."""
 
     socket: socket.socket
     group: int
@@ -62,32 +63,32 @@ class _Stream(NamedTuple):
 
 
 class Children:
-    """The exporter's side: it has requests done by children of the sender process; thread-safe."""
+    """The exporter's side: passes requests to children of the sender process; thread-safe."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
         self._lock = threading.Lock()
         self._server: _Server | None = None
         self._is_stopped = False
-        # By the lane of the last request: children that go on with the next one.
+        # Children that wait for another request, by the lane of the last one.
         self._idle: dict[str, _Stream] = {}
         self._busy: list[_Stream] = []
 
     def exchange(self, lane: str, request: bytes, hear: Callable[[bytes], bool], seconds: float) -> None:
-        """Have a child do a request: the one that did this lane's last one, one that waits, or a new one.
+        """Pass a request to an idle child, preferably that of the lane's last request, or to a new one.
 
-        ``hear`` takes each line that it says, and returns whether the child goes on after it. ``seconds`` is
-        how long the kernel lets it work.
+        ``hear`` is called with each line that the child writes, and returns whether the child waits for
+        another request after it. The kernel ends the child after ``seconds``.
 
         Raises:
             OSError: the process cannot be started.
         """
-        stream = self._going_on(lane)
+        stream = self._reused(lane)
         if stream is None or not self._converse(lane, stream, request, hear, seconds):
             self._converse(lane, self._started(), request, hear, seconds)
 
     def prepare(self) -> None:
-        """Start the process, so that the next message need not wait for it."""
+        """Start the process, so that the next message does not wait for it."""
         with self._lock, contextlib.suppress(OSError):
             self._running()
 
@@ -109,11 +110,11 @@ class Children:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 server.process.wait(_STOP_SECONDS)
 
-    def _going_on(self, lane: str) -> _Stream | None:
+    def _reused(self, lane: str) -> _Stream | None:
         with self._lock:
             stream = self._idle.pop(lane, None)
             if stream is None and self._idle:
-                # With more targets than children, each message would need a new one.
+                # With more targets than children, almost every message would need a new child.
                 _, stream = self._idle.popitem()
             if stream is not None and time.monotonic() - stream.idle_since < _USED_SECONDS:
                 self._busy.append(stream)
@@ -130,7 +131,7 @@ class Children:
             try:
                 socket.send_fds(server.channel, [b"+"], [theirs.fileno()])
             except OSError:
-                # It has ended just now.
+                # The process has just ended.
                 self._server = None
                 server = self._running()
                 socket.send_fds(server.channel, [b"+"], [theirs.fileno()])
@@ -151,37 +152,37 @@ class Children:
         hear: Callable[[bytes], bool],
         seconds: float,
     ) -> bool:
-        """Send a request to a child, and hear what it says; return whether it said anything."""
-        said, goes_on, has_spoken = b"", False, False
+        """Send a request to a child, and read its answers; return whether there were any."""
+        rest, is_reusable, has_answered = b"", False, False
         try:
             stream.socket.settimeout(_SILENT_SECONDS)
             stream.socket.sendall(request)
-            while not goes_on and (piece := stream.socket.recv(_PIECE_BYTES)):
-                has_spoken = True
+            while not is_reusable and (piece := stream.socket.recv(_PIECE_BYTES)):
+                has_answered = True
                 stream.socket.settimeout(seconds + _SILENT_SECONDS)
-                said, goes_on = _hear(said + piece, hear)
+                rest, is_reusable = _hear(rest + piece, hear)
         except TimeoutError:
-            # From now on the child cannot announce that it sends, and what it has announced is here.
+            # After the shutdown the child cannot announce that it sends. What it has announced can be read.
             with contextlib.suppress(OSError):
                 stream.socket.shutdown(socket.SHUT_RDWR)
                 while piece := stream.socket.recv(_PIECE_BYTES):
-                    has_spoken, (said, goes_on) = True, _hear(said + piece, hear)
-            if not has_spoken:
+                    has_answered, (rest, is_reusable) = True, _hear(rest + piece, hear)
+            if not has_answered:
                 self._replace(stream.group)
         except ConnectionError:
-            # It has ended without having read everything.
+            # The child ended before it had read everything.
             pass
         with self._lock:
             self._busy.remove(stream)
-            if goes_on:
+            if is_reusable:
                 self._idle[lane] = stream._replace(idle_since=time.monotonic())
-        if not goes_on:
-            hear(said)
+        if not is_reusable:
+            hear(rest)
             stream.socket.close()
-        return has_spoken
+        return has_answered
 
     def _replace(self, process: int) -> None:
-        """End a process that has not even started a child."""
+        """Kill a process that has not started a child."""
         with self._lock:
             if self._server is not None and self._server.process.pid == process:
                 log.warning("the sender process hangs and is replaced")
@@ -206,11 +207,11 @@ class Children:
                 failed.pop_all()
             self._server = _Server(process, ours)
             name = "sender process"
-            threading.Thread(target=self._bury, args=[self._server], name=name, daemon=True).start()
+            threading.Thread(target=self._wait, args=[self._server], name=name, daemon=True).start()
         return self._server
 
-    def _bury(self, server: _Server) -> None:
-        """Wait for the end of the process, of which its children need to know nothing."""
+    def _wait(self, server: _Server) -> None:
+        """Wait for the end of the process; its children continue without it."""
         status = server.process.wait()
         with self._lock:
             server.channel.close()
@@ -221,11 +222,11 @@ class Children:
             log.warning("the sender process ended", extra={"status": status})
 
 
-def _hear(said: bytes, hear: Callable[[bytes], bool]) -> tuple[bytes, bool]:
-    """Have whole lines heard; return the rest, and whether the child goes on after one of them."""
-    *lines, rest = said.split(b"\n")
-    heard = [hear(line) for line in lines]
-    return rest, any(heard)
+def _hear(answers: bytes, hear: Callable[[bytes], bool]) -> tuple[bytes, bool]:
+    """Call ``hear`` with each complete line; return the rest, and whether any call returned true."""
+    *lines, rest = answers.split(b"\n")
+    results = [hear(line) for line in lines]
+    return rest, any(results)
 
 
 def main() -> None:
@@ -234,7 +235,7 @@ def main() -> None:
     # The exporter ends this process itself.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    # Core files would have secrets.
+    # Core files would contain secrets.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _add_oom_score(_OOM_SCORE)
     _load()
@@ -244,27 +245,27 @@ def main() -> None:
 
 
 def _load() -> None:
-    """Load what children need, with all of Apprise's plugins."""
+    """Load everything that children need, with all of Apprise's plugins."""
     from exporter.outputs.notifications import child, templates  # noqa: F401  # with Jinja2
 
     child.warm_up()
-    # Their collector would copy what they share with this process.
+    # Otherwise their garbage collector would copy the memory that they share with this process.
     gc.collect()
     gc.freeze()
 
 
 def _serve(channel: socket.socket) -> None:
-    """Fork until the exporter has ended, or wants nothing for ten minutes.
+    """Fork a child for each socket until the exporter closes the channel.
 
     Raises:
-        TimeoutError: it wants nothing.
+        TimeoutError: no socket was received for ten minutes.
     """
-    # So that the time of children counts as that of this process, and none stays as a zombie.
+    # The CPU time of children is added to that of this process, and none stays as a zombie.
     signal.signal(signal.SIGCHLD, _reap)
     channel.settimeout(_IDLE_SECONDS)
     while (received := socket.recv_fds(channel, 1, 1, socket.MSG_CMSG_CLOEXEC))[0]:
         (number,) = received[1]
-        # Without a child, the end of the socket says so.
+        # If there is no child, the exporter reads the end of the stream.
         with contextlib.suppress(OSError):
             if not os.fork():
                 _be_child(channel, number)
@@ -282,12 +283,12 @@ def _be_child(channel: socket.socket, number: int) -> None:
 
     try:
         channel.close()
-        # Plugins run programs.
+        # Plugins may run programs, and wait for them.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _add_oom_score(_CHILD_OOM_SCORE)
         _limit_memory()
         with socket.socket(fileno=number) as stream, stream.makefile("rb") as requests:
-            # A signal is written to the socket even while a call of C goes on.
+            # The number of a signal is written to the socket even during a call into C.
             stream.settimeout(_SILENT_SECONDS)
             signal.set_wakeup_fd(number, warn_on_full_buffer=False)
             signal.signal(signal.SIGPROF, lambda *_: os._exit(1))
@@ -295,14 +296,14 @@ def _be_child(channel: socket.socket, number: int) -> None:
             while line := requests.readline():
                 request = protocol.request_of(line)
                 _limit_time(protocol.limit(request))
-                if not work.do(request) or not select.select([stream], [], [], _GOES_ON_SECONDS)[0]:
+                if not work.process(request) or not select.select([stream], [], [], _GOES_ON_SECONDS)[0]:
                     break
     finally:
         os._exit(0)
 
 
 def _limit_memory() -> None:
-    """Limit the memory of a child; where the system forbids it, there is no limit."""
+    """Limit the memory of a child, if the system allows it."""
     threading.stack_size(_STACK_BYTES)
     with contextlib.suppress(OSError, ValueError):
         pages = int(Path("/proc/self/statm").read_text().split()[5])
@@ -311,9 +312,10 @@ def _limit_memory() -> None:
 
 
 def _limit_time(seconds: int) -> None:
-    """Limit the time of the next request: the kernel ends this process after it.
+    """Limit the time of the next request, after which the kernel ends this process.
 
-    SIGPROF says why, as `protocol.OUT_OF_TIME`. SIGVTALRM ends a call of C, in which no handler runs.
+    SIGPROF tells the exporter why, by `protocol.OUT_OF_TIME`. SIGVTALRM ends a call into C, during which no
+    handler runs.
     """
     signal.alarm(seconds)
     signal.setitimer(signal.ITIMER_PROF, protocol.CPU_SECONDS)

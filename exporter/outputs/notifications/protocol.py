@@ -1,4 +1,4 @@
-"""What the exporter asks of a child of the sender process, and what that answers: lines of JSON."""
+"""Requests to a child of the sender process, and its answers: lines of JSON."""
 
 import sys
 from collections.abc import Callable
@@ -12,8 +12,8 @@ from exporter.timefmt import UtcTime
 
 # The first argument with which this program runs as the sender process.
 COMMAND = "sender-process"
-# How long a receiver may take to accept a connection, and to answer. A mail server may take its time after it
-# has the mail, and a repeated mail is a second one.
+# How long a receiver may take to accept a connection, and to answer. A mail server may be slow after it has
+# the mail, and a repeated mail is a second one.
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 30.0
 MAIL_SECONDS = 60.0
@@ -21,7 +21,7 @@ MAIL_SECONDS = 60.0
 CPU_SECONDS = 2
 # For all of a request besides the receiver's answer.
 _WORK_SECONDS = 10.0
-# What a child says when it exceeds that; it is no part of JSON.
+# What a child writes when it exceeds that; not valid in JSON.
 OUT_OF_TIME = b"\x1b"
 
 

@@ -1,4 +1,4 @@
-"""Attempts, from the exporter's side: at most four at once, each by a child of the sender process."""
+"""The exporter's side of attempts: at most four at a time, each in a child of the sender process."""
 
 import os
 import re
@@ -24,17 +24,17 @@ from exporter.outputs.notifications.protocol import (
     Sent,
 )
 
-# Each child takes some 10 MiB, and at most 16 MiB more than the sender process.
+# The child of each takes some 10 MiB, and at most 16 MiB more than the sender process.
 MOST_ATTEMPTS = 4
-# Mail servers may be slow for a minute, and must leave room for others.
+# Mail servers may take a minute, and must leave places for other services.
 _MOST_MAILS = 2
-# A request whose child ends before anything is sent is tried so often.
+# For a request whose child ends before it sends anything.
 _MOST_TRIES = 3
 _STOPPING = "the exporter is stopping"
 _ENDED = "the process for it ended"
 _ENDLESS = f"takes more than {protocol.CPU_SECONDS} s of CPU time"
-# The variables that Python, TLS, requests and Apprise read. The others may be secrets, and requests looks
-# through all of them twice for each message: a pod has seven for each service of its namespace.
+# The variables that Python, TLS, requests and Apprise read. Others may be secrets, and requests searches all
+# of them twice for each message: a pod has seven for each service of its namespace.
 _PASSED = re.compile(
     r"\w+_proxy|path(ext)?|home|user(name|profile)?|lang(uage)?|lc_\w+|tz(dir)?|te?mp(dir)?|python\w+|ld_\w+"
     r"|malloc_\w+|ssl\w+|openssl_\w+|nix_ssl_cert_file|\w+_ca_bundle|netrc|res_options|localdomain|hostaliases"
@@ -45,65 +45,69 @@ _PASSED = re.compile(
 
 
 class _Waiting(msgspec.Struct, eq=False):
-    """A request that waits for its place; those of targets that ``failed`` last stand behind the others."""
+    """A request that waits for a place, or has one; ``failed`` is whether its target's last attempt did."""
 
     failed: bool
     is_mail: bool
 
 
 class _Places:
-    """Lets so many attempts in at once, in the order in which they asked; nobody is put out."""
+    """Limits how many attempts are made at a time.
+
+    Targets whose last attempt failed come after the others; otherwise the order is that of the requests. An
+    attempt keeps its place until it ends.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._waiting: list[_Waiting] = []
-        self._inside: list[_Waiting] = []
+        self._held: list[_Waiting] = []
         self.is_closed = False
 
     @contextmanager
-    def one(self, *, failed: bool, is_mail: bool) -> Iterator[bool]:
-        """Wait for a place; yield whether there is one, which is False once this is closed."""
-        me = _Waiting(failed, is_mail)
+    def place(self, *, failed: bool, is_mail: bool) -> Iterator[bool]:
+        """Wait for a place, and hold it; yield False if there are no places any more."""
+        request = _Waiting(failed, is_mail)
         with self._changed:
-            self._waiting.append(me)
-            self._changed.wait_for(lambda: self.is_closed or self._next() is me)
-            self._waiting.remove(me)
-            self._inside.append(me)
+            self._waiting.append(request)
+            self._changed.wait_for(lambda: self.is_closed or self._next() is request)
+            self._waiting.remove(request)
+            self._held.append(request)
             self._changed.notify_all()
         try:
             yield not self.is_closed
         finally:
             with self._changed:
-                self._inside.remove(me)
+                self._held.remove(request)
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """Let nobody in any more."""
+        """Give out no more places."""
         with self._changed:
             self.is_closed = True
             self._changed.notify_all()
 
     def _next(self) -> _Waiting | None:
-        if len(self._inside) >= MOST_ATTEMPTS:
+        if len(self._held) >= MOST_ATTEMPTS:
             return None
-        has_room = sum(one.is_mail for one in self._inside) < _MOST_MAILS
-        allowed = (one for one in self._waiting if has_room or not one.is_mail)
-        return min(allowed, key=lambda one: one.failed, default=None)
+        has_room = sum(request.is_mail for request in self._held) < _MOST_MAILS
+        allowed = (request for request in self._waiting if has_room or not request.is_mail)
+        return min(allowed, key=lambda request: request.failed, default=None)
 
 
 class Children(Protocol):
-    """How requests are done on a platform; see there."""
+    """Passes requests to processes; the modules of the platforms describe the methods."""
 
     def exchange(self, lane: str, request: bytes, hear: Callable[[bytes], bool], seconds: float) -> None: ...
     def prepare(self) -> None: ...
     def stop(self) -> None: ...
 
 
-class _Heard(msgspec.Struct):
-    """What a child has said about a request, which is tried again if it said neither result nor `Sending`."""
+class _Answers(msgspec.Struct):
+    """What a child has answered to a request; without a result or `Sending`, the request can be repeated."""
 
     request: Request
-    # Called for each of several services that has the message.
+    # Called with each of several services once it has the message.
     note: Callable[[str], None]
     result: Delivery | Checked | None = None
     sending_since: float | None = None
@@ -112,26 +116,26 @@ class _Heard(msgspec.Struct):
     services: tuple[str, ...] = ()
 
     def hear(self, line: bytes) -> bool:
-        """Take a line; return whether it is a result after which the child goes on."""
+        """Take a line; return whether it is a result after which the child waits for another request."""
         self.is_out_of_time = self.is_out_of_time or protocol.OUT_OF_TIME in line
         try:
-            found = protocol.result_of(line)
+            answer = protocol.result_of(line)
         except msgspec.MsgspecError:
-            # The child was ended within it.
+            # The child was ended while it wrote the line.
             return False
-        if isinstance(found, Rendering):
-            self.rendering = found.key
-        elif isinstance(found, Sending):
+        if isinstance(answer, Rendering):
+            self.rendering = answer.key
+        elif isinstance(answer, Sending):
             self.sending_since = time.monotonic()
-        elif isinstance(found, Sent):
-            self.services += (found.service,)
-            self.note(found.service)
+        elif isinstance(answer, Sent):
+            self.services += (answer.service,)
+            self.note(answer.service)
         else:
-            self.result = found
-        return isinstance(found, Delivery) and found.delivered
+            self.result = answer
+        return isinstance(answer, Delivery) and answer.delivered
 
     def outcome(self) -> Delivery | Checked | None:
-        """Return the result; None if the request can be repeated."""
+        """Return the result, or None if the request can be repeated."""
         if self.result is None and self.sending_since is not None:
             waited, most = time.monotonic() - self.sending_since, protocol.patience(self.request)
             why = f"it did not answer within {most:g} s" if waited >= most else "its process was ended"
@@ -147,7 +151,7 @@ class _Heard(msgspec.Struct):
 
 
 class SenderProcess:
-    """Has requests done by children of the sender process; thread-safe."""
+    """Passes requests to children of the sender process; thread-safe."""
 
     def __init__(self, environ: Mapping[str, str], *, forks: bool = sys.platform != "win32") -> None:
         paths = os.pathsep.join(filter(None, sys.path))
@@ -157,17 +161,17 @@ class SenderProcess:
     def ask(
         self, request: Request, *, failed: bool = False, note: Callable[[str], None] = lambda _: None
     ) -> Delivery | Checked:
-        """Wait for a place and for the result of a request, which has one in any case.
+        """Wait for a place and for the result of a request; every request has a result.
 
-        ``failed`` is whether the last attempt of its target failed. ``note`` is called for each of several
-        services that has the message, before the others have it.
+        ``failed`` is whether the last attempt of its target failed. If there are several services, ``note``
+        is called with each of them as soon as it has the message.
         """
         is_mail = isinstance(request, Send) and request.is_mail
-        with self._places.one(failed=failed, is_mail=is_mail) as is_open:
-            return self._done(request, note) if is_open else _unknown(request, _STOPPING)
+        with self._places.place(failed=failed, is_mail=is_mail) as is_open:
+            return self._result(request, note) if is_open else _unknown(request, _STOPPING)
 
     def prepare(self) -> None:
-        """Start the process, so that the next message need not wait for it."""
+        """Start the process, so that the next message does not wait for it."""
         if not self._places.is_closed:
             self._children.prepare()
 
@@ -176,31 +180,31 @@ class SenderProcess:
         self._places.close()
 
     def stop(self) -> None:
-        """End the process, and attempts in progress."""
+        """End the process and attempts in progress."""
         self.close()
         self._children.stop()
 
-    def _done(self, request: Request, note: Callable[[str], None]) -> Delivery | Checked:
+    def _result(self, request: Request, note: Callable[[str], None]) -> Delivery | Checked:
         lane = request.address.target if isinstance(request, Send) else ""
         remarks: dict[str, str] = {}
         for _ in range(_MOST_TRIES):
-            heard = _Heard(request, note)
+            answers = _Answers(request, note)
             try:
                 seconds = protocol.limit(request)
-                self._children.exchange(lane, msgspec.json.encode(request) + b"\n", heard.hear, seconds)
+                self._children.exchange(lane, msgspec.json.encode(request) + b"\n", answers.hear, seconds)
             except OSError as error:
                 reason = error.strerror or type(error).__name__
                 return _unknown(request, f"the sender process cannot be started: {reason}")
-            found = heard.outcome()
-            if isinstance(found, Delivery):
-                return replace(found, remarks=remarks | found.remarks) if remarks else found
-            if found is not None:
-                return found
+            result = answers.outcome()
+            if isinstance(result, Delivery):
+                return replace(result, remarks=remarks | result.remarks) if remarks else result
+            if result is not None:
+                return result
             if self._places.is_closed:
                 return _unknown(request, _STOPPING)
-            if heard.rendering and isinstance(request, Send):
-                remarks[heard.rendering] = _ENDLESS if heard.is_out_of_time else "ended its process"
-                request = replace(request, templates=replace(request.templates, **{heard.rendering: ""}))
+            if answers.rendering and isinstance(request, Send):
+                remarks[answers.rendering] = _ENDLESS if answers.is_out_of_time else "ended its process"
+                request = replace(request, templates=replace(request.templates, **{answers.rendering: ""}))
         return _unknown(request, _ENDED)
 
 
@@ -213,10 +217,10 @@ def _children(environ: Mapping[str, str], *, forks: bool) -> Children:
 
 
 def _unknown(request: Request, reason: str) -> Delivery | Checked:
-    """Return the result of a request that has none."""
+    """Return the result of a request without an answer."""
     return Delivery(False, reason) if isinstance(request, Send) else Checked(failure=reason)
 
 
 def environment(environ: Mapping[str, str], named: Collection[str]) -> dict[str, str]:
-    """Return variables for the process, such as those of proxies, but none ``named`` in ``${...}``."""
+    """Return the process' variables, such as those of proxies, without those ``named`` in ``${...}``."""
     return {name: text for name, text in environ.items() if name not in named and _PASSED.fullmatch(name)}

@@ -1,4 +1,4 @@
-"""The sender process on Windows, where processes cannot be forked: one for each request, ended in time."""
+"""The sender process on Windows, which has no fork: a process for each request."""
 
 import contextlib
 import os
@@ -10,14 +10,14 @@ from exporter.outputs.notifications import protocol
 
 
 class Children:
-    """The exporter's side: it has requests done by processes; thread-safe."""
+    """The exporter's side: passes each request to a process; thread-safe."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
         self._running: set[subprocess.Popen[bytes]] = set()
 
     def exchange(self, lane: str, request: bytes, hear: Callable[[bytes], bool], seconds: float) -> None:
-        """Have a process do a request within ``seconds``; ``hear`` takes each line that it says.
+        """Pass a request to a process, which is ended after ``seconds``, and its answers to ``hear``.
 
         Raises:
             OSError: the process cannot be started.
@@ -33,16 +33,16 @@ class Children:
         self._running.add(process)
         with process:
             try:
-                said, _ = process.communicate(request, seconds)
+                answers, _ = process.communicate(request, seconds)
             except subprocess.TimeoutExpired:
                 process.kill()
-                said, _ = process.communicate()
+                answers, _ = process.communicate()
         self._running.discard(process)
-        for line in said.splitlines():
+        for line in answers.splitlines():
             hear(line)
 
     def prepare(self) -> None:
-        """Do nothing: a process is of no use before there is a request."""
+        """Do nothing: a process is started with its request."""
 
     def stop(self) -> None:
         """End all processes."""
@@ -51,13 +51,13 @@ class Children:
 
 
 def main() -> None:
-    """Do the request on standard input."""
+    """Process the request on standard input."""
     from exporter.outputs.notifications import child
 
     # Plugins may print; the answers go through a descriptor of their own.
     output = os.fdopen(os.dup(1), "wb", 0)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     with contextlib.suppress(OSError):
-        child.Responder(output.write).do(protocol.request_of(sys.stdin.buffer.readline()))
-    # What is in progress does not keep it.
+        child.Responder(output.write).process(protocol.request_of(sys.stdin.buffer.readline()))
+    # Without waiting for threads in progress.
     os._exit(0)
