@@ -28,8 +28,6 @@ assert sys.platform != "win32"  # noqa: S101  # for mypy
 
 log = logging.getLogger(__name__)
 
-# Each takes some 10 MiB, and at most 16 MiB more than the sender process.
-_MOST_CHILDREN = 4
 # After this time without a byte, the process or the child is taken for stopped.
 _SILENT_SECONDS = 60.0
 # How long a child waits for the next request. The exporter reuses it for a shorter time, because the child
@@ -138,10 +136,6 @@ class Children:
             failed.pop_all()
             stream = _Stream(ours, server.process.pid)
             self._busy.append(stream)
-            # One that waits makes room.
-            surplus = max(len(self._busy) + len(self._idle) - _MOST_CHILDREN, 0)
-            for lane in list(self._idle)[:surplus]:
-                self._idle.pop(lane).socket.close()
         return stream
 
     def _converse(
