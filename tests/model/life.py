@@ -129,8 +129,11 @@ def advance(state: State, poll: Poll) -> tuple[State, list[Told]]:
     heirs = _heirs(state, poll)
     lives = [life if life.over else _go_on(life, heirs, state, poll) for life in state.lives]
     listed = [event for event in poll.document.events.values() if event is not None]
-    # Those that were known begin their next life before new ones, which may have the same first id.
-    for event in sorted(listed, key=lambda event: not any(event.id in life.own_ids for life in lives)):
+    # Current lives are followed first, then past ones: new ones may have the same first id.
+    current = {i for life in state.lives if not life.over for i in life.own_ids}
+    current |= {event.id for event in heirs.values()}
+    known = {i for life in lives for i in life.own_ids}
+    for event in sorted(listed, key=lambda event: (event.id not in current, event.id not in known)):
         if not any(event.id in life.own_ids for life in lives if not life.over):
             earlier = [life for life in lives if event.id in life.own_ids or heirs.get(life.ids) == event]
             begun = _begin(event, earlier[-1] if earlier else None, lives, state, poll)
