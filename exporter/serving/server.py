@@ -226,8 +226,9 @@ class Server:
             try:
                 peer, address = self._listener.accept()
             except OSError as error:  # the client has gone, no more files can be opened, or this stops
-                log.debug("connection not accepted", extra={"error": error})
-                time.sleep(_PAUSE_SECONDS)
+                if not self._stopping:
+                    log.debug("connection not accepted", extra={"error": error})
+                    time.sleep(_PAUSE_SECONDS)
                 continue
             connection = Connection(peer, str(address[0]))
             try:
