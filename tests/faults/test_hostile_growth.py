@@ -1,13 +1,8 @@
 """Memory and the rows of the state are bounded, however much Azure sends."""
 
-import itertools
-import json
-import string
 from collections import Counter
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -25,9 +20,9 @@ from exporter.model.views import Snapshot
 from exporter.outputs.notifications.planning import Plan
 from exporter.state.facts import CAPACITY
 from exporter.state.store import Store
-from exporter.transport import BODY_LIMIT
-from tests.builders import WEB_VM, raw_event, scheduled
+from tests.builders import WEB_VM, scheduled
 from tests.clocks import NOW, HandClock
+from tests.faults.documents import Listed, buried, largest, renewed, swinging
 from tests.lives import Story, happened
 
 
@@ -54,41 +49,12 @@ def test_a_large_history_displaces_no_other() -> None:
     assert list(story.known.past) == ["small"]
 
 
-NAMES = ["".join(letters) for letters in itertools.product(string.ascii_letters, repeat=2)]
-
-
-def swinging(number: int) -> list[dict[str, Any]]:
-    """Return events with many short names for one poll only, so that their changes wait to be reported."""
-    large = range(4 * (number % 75), 4 * (number % 75) + 4)
-    return [
-        raw_event(EventId=str(n), Resources=["WestNO_0", *(NAMES * 7 if n in large else [])])
-        for n in range(300)
-    ]
-
-
-def renewed(number: int) -> list[dict[str, Any]]:
-    """Continue each event under another long id at every poll."""
-    return [
-        raw_event(EventId=f"{number}-{n}".ljust(250, "x"), EventType=f"T{n}", EventStatus=STARTED)
-        for n in range(900)
-    ]
-
-
-def buried(number: int) -> list[dict[str, Any]]:
-    """Return large new events, followed by only the ids of former ones."""
-    new = [raw_event(EventId=f"{number}-{n}", Description="x" * 400) for n in range(MOST_EVENTS)]
-    former = ((turn, n) for turn in range(max(number - 15, 0), number) for n in range(MOST_EVENTS))
-    return [*new, *({"EventId": f"{turn}-{n}"} for turn, n in former)]
-
-
 @pytest.mark.parametrize("listed", [swinging, renewed, buried])
-def test_what_is_known_of_current_events_has_an_end(listed: Callable[[int], list[dict[str, Any]]]) -> None:
+def test_what_is_known_of_current_events_has_an_end(listed: Listed) -> None:
     """Beyond 2 MiB only what the newest document has is added."""
     known, most = WatchState(), 0
     for number in range(12):
-        text = json.dumps({"DocumentIncarnation": number, "Events": listed(number)}, separators=(",", ":"))
-        assert len(text) < BODY_LIMIT
-        document = decode_document(text.encode())
+        document = decode_document(largest(listed, number))
         now = NOW + timedelta(seconds=number)
         known = advance(known, document, now, instance="WestNO_0", watching=True).known
         most = max(most, sum(life.weight for life in known.current.values()))

@@ -6,21 +6,18 @@ import http.client
 import json
 import re
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import bcrypt
 import pytest
 
 from exporter.model.documents import MOST_EVENTS
 from exporter.model.events import EVENT_TYPES
-from exporter.transport import BODY_LIMIT
 from tests.builders import body, raw_event
 from tests.end_to_end.program import eventually, resident
 from tests.faults.attackers import attacked
+from tests.faults.documents import LARGEST, largest
 from tests.faults.running import ANSWER_SECONDS, Running, running
-from tests.faults.test_hostile_growth import NAMES, buried, renewed, swinging
 from tests.receivers import http_receiver
 
 # As the contract promises, beyond what an idle program takes.
@@ -68,21 +65,7 @@ approval: {{mode: dry_run, leader: any, rules: [{{name: all, action: approve}}]}
             assert "messages dropped" not in program.stop()
 
 
-def wide(number: int) -> list[dict[str, Any]]:
-    """List events with the shortest names, other ones each time."""
-    return [raw_event(EventId=f"{number}-{n}", Resources=["WestNO_0", *NAMES * 8]) for n in range(4)]
-
-
-def long(number: int) -> list[dict[str, Any]]:
-    """List events whose texts all take four times as much in memory, other ones each time."""
-    text = "\N{GRINNING FACE}" + "x" * 240
-    fields = {"EventType": text, "EventStatus": text, "EventSource": text, "ResourceType": text}
-    return [raw_event(EventId=f"{number}-{n}", Resources=[], **fields) for n in range(700)]
-
-
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("listed", [wide, long, swinging, renewed, buried])
-def test_no_document_takes_the_memory(listed: Callable[[int], list[dict[str, Any]]], tmp_path: Path) -> None:
+def test_no_document_takes_the_memory(tmp_path: Path) -> None:
     """Documents as large as they may be, other ones at each poll, while neither targets nor hooks succeed."""
     config = """
 metrics: {events: all, resources: true}
@@ -91,11 +74,9 @@ hooks: [{name: h, command: [/bin/false]}]
 """
     with running(tmp_path, config=config) as program:
         idle = resident(program.process.pid)
-        for number in range(2, 16):
-            found = {"DocumentIncarnation": number, "Events": listed(number)}
-            document = json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode()
-            assert len(document) <= BODY_LIMIT
-            program.show(document, number, within=120)
+        # Each twice in a row; the siege shows each alone for longer.
+        for number in range(2, 2 + 2 * len(LARGEST)):
+            program.show(largest(LARGEST[number // 2 - 1], number), number, within=120)
             program.get("/metrics")
             program.get("/api/v1/events")
         assert resident(program.process.pid, "VmHWM") - idle < MOST_MIB

@@ -33,6 +33,7 @@ import bcrypt
 from tests.builders import body, raw_event
 from tests.end_to_end.program import children, eventually, proportional
 from tests.faults.attackers import attacked
+from tests.faults.documents import LARGEST, Listed, largest
 from tests.faults.running import Running, running
 from tests.http_server import Connection, Request, answer, serving
 from tests.outputs.kubernetes.api import NODE, Api, served
@@ -89,11 +90,16 @@ def _reboot(number: int) -> bytes:
     return answer(body(raw_event(EventId="reboot", **fields), incarnation=number))
 
 
+def _whole(listed: Listed) -> Callable[[int], bytes]:
+    return lambda number: answer(largest(listed, number))
+
+
 _DOCUMENTS: dict[str, Callable[[int], bytes]] = {
     "new ids": _new_ids,
     "many events": _many,
     "a gzip bomb": lambda number: _bombs()[number % 2],
     _LARGE_PODS: _reboot,
+    **{listed.__name__: _whole(listed) for listed in LARGEST},
 }
 
 
