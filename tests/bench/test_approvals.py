@@ -70,7 +70,7 @@ def test_why_an_event_is_held(
 def test_a_predicted_failure_is_approved_at_night(build: Build) -> None:
     """The example of the documentation waits for its window, and leaves events with a short notice alone."""
     (example,) = (block.text for block in blocks("yaml") if "name: predicted-failure" in block.text)
-    bench = build(example)
+    bench = build(f"{example}\nimds: {{poll_interval: 1m}}")
     # The bench begins at 23:00 in Berlin.
     days = {"EventType": "Redeploy", "NotBefore": format_datetime(NOW + timedelta(days=3), usegmt=True)}
     routine = raw_event(EventId=REBOOT_ID, EventType="Reboot")

@@ -26,6 +26,8 @@ from tests.state_support import alter, no_room_for_files, on_disk
 
 DOWN = Delivery(delivered=False, reason="it refuses connections")
 ONCALL = "notifications: {targets: [{name: oncall, url: 'json://receiver.test'}], retry_for: 1h}\n"
+# Where hours pass, as each poll is a real request.
+SELDOM = "imds: {poll_interval: 1m}\n"
 LATE = "; it could not be delivered before"
 TWO = ONCALL.replace("'}]", "'}, {name: backup, url: 'json://b.test'}]")
 _WITHOUT_ZONE = b'{"work": %s}' % msgspec.json.encode(message()).replace(b'00Z"', b'00"')
@@ -49,7 +51,7 @@ def leave(bench: Bench, *listed: dict[str, Any], target: str = "oncall") -> None
 
 def test_a_service_that_has_a_message_gets_it_no_more(build: Build) -> None:
     """Nor after a restart, while another one of the target is down."""
-    bench = build(ONCALL.replace("1h", "4h"))
+    bench = build(ONCALL.replace("1h", "4h") + SELDOM)
     ids = [f"{number:02}" for number in range(15)]
     bench.sender().answer = lambda _: Delivery(False, "Slack: no", services=("mail",))
     bench.show(*events(*ids[:13]), wait=1800)
@@ -65,11 +67,11 @@ def test_a_service_that_has_a_message_gets_it_no_more(build: Build) -> None:
 @pytest.mark.parametrize("not_taken", [Delivery(True, skipped=True), Delivery(False, "no", Failure.REFUSED)])
 def test_an_incident_that_waited(build: Build, not_taken: Delivery) -> None:
     """The last message that the service takes opens it, unless its event is over; no other is given up."""
-    bench = build(ONCALL)
+    bench = build(ONCALL + SELDOM)
     bench.sender().incidents, bench.sender().answer = True, lambda _: DOWN
     bench.reload()
-    bench.show(*events("a", "over"))
-    bench.show(*events("a", DurationInSeconds=9))
+    bench.show(*events("a", "over"), wait=60)
+    bench.show(*events("a", DurationInSeconds=9), wait=60)
     bench.sender().answer = lambda one: not_taken if one.resolves or "changed" in one.title else OK
     bench.advance(1800)
     assert (told(bench), bench.metric("notifications_pending")) == (["a"], 0)
@@ -408,9 +410,9 @@ def test_a_target_that_asks_for_patience(build: Build, asked_for: float, waits: 
 
 def test_how_long_a_message_waits(build: Build) -> None:
     """Steps of the clock do not count, restarts do, and after a reboot the time begins anew."""
-    bench = build(ONCALL)
+    bench = build(ONCALL + SELDOM)
     bench.sender().answer = lambda _: DOWN
-    bench.show(*events("a"))
+    bench.show(*events("a"), wait=60)
     bench.clock.set_wall(NOW + timedelta(hours=5))
     bench.advance(1700)
     bench.restart(after=1700)
@@ -421,7 +423,7 @@ def test_how_long_a_message_waits(build: Build) -> None:
     assert bench.metric("notifications_pending") == 1
     bench.advance(1000)
     assert bench.metric("notifications_total", outcome="expired") == 1
-    bench.show(*events("a", "b"))
+    bench.show(*events("a", "b"), wait=60)
     bench.advance(1700)
     bench.kill()
     bench.clock.set_wall(NOW)

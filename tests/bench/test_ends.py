@@ -25,6 +25,8 @@ DOWN = Delivery(False, "down")
 REFUSED = Delivery(False, "400", Failure.REFUSED)
 UNANSWERED = Delivery(False, "no answer", Failure.UNANSWERED)
 KEY = f"{FREEZE_ID}/{VM}"
+# Where time passes, as each poll is a real request.
+SELDOM = "imds: {poll_interval: 1m}\n"
 ONCALL = "{name: oncall, url: 'json://receiver.test'}"
 CHAT = "{name: chat, url: 'json://chat.test'}"
 SCHEDULED = "match: {transitions: [scheduled]}"
@@ -90,7 +92,7 @@ def test_what_opens_an_incident_also_closes_it(build: Build, name: str, kill: bo
     """By its own key and once, whatever has become of the event and the configuration, also over a kill."""
     route, story = STORIES[name]
     hook = "hooks: [{name: a, command: [a], match: {transitions: [scheduled]}}]\n"
-    bench = build(routed(route, hook))
+    bench = build(routed(route, hook + SELDOM))
     knows_incidents(bench)
     for part in story:
         if callable(part):
@@ -114,7 +116,8 @@ def test_what_opens_an_incident_also_closes_it(build: Build, name: str, kill: bo
 )
 def test_an_incident_that_was_not_opened(build: Build, answer: Delivery, retry_for: str, ends: int) -> None:
     """No end is sent if the message was given up, unless it may have arrived, or if there was none."""
-    bench = build(routed(SCHEDULED).replace("targets:", f"retry_for: {retry_for}, targets:", 1))
+    text = routed(SCHEDULED).replace("targets:", f"retry_for: {retry_for}, targets:", 1)
+    bench = build(text + SELDOM)
     knows_incidents(bench)
     bench.sender().answer = lambda _: answer
     bench.show(raw_event(), wait=900)
@@ -128,18 +131,18 @@ def test_an_incident_that_was_not_opened(build: Build, answer: Delivery, retry_f
 
 def test_an_incident_whose_message_waits(build: Build) -> None:
     """It says that it is over; if it is given up instead, no end is sent."""
-    bench = build(routed(SCHEDULED))
+    bench = build(routed(SCHEDULED, SELDOM))
     bench.sender().incidents, bench.sender().answer = True, lambda _: DOWN
     bench.reload()
-    bench.show(raw_event())
+    bench.show(raw_event(), wait=60)
     bench.sender().answer = lambda _: REFUSED
     bench.show(wait=900)
     tried = {one.message.transition for one in bench.sender().requests}
     assert tried == {Transition.SCHEDULED}
     assert bench.metric("notifications_pending") == 0
     bench.sender().answer = lambda _: DOWN
-    bench.show(raw_event())
-    bench.show()
+    bench.show(raw_event(), wait=60)
+    bench.show(wait=60)
     bench.sender().answer = lambda _: OK
     bench.advance(400)
     assert states(bench) == [(KEY, True), (KEY, True)]

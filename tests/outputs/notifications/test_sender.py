@@ -434,10 +434,9 @@ def test_without_fork_a_child_is_a_program(receiver: Receiver, monkeypatch: pyte
     process = SenderProcess(dict(os.environ), forks=False)
     process.prepare()
     assert send(process, f"json://{receiver.authority}/").delivered
-    receiver.mood = "hang"
-    monkeypatch.setattr(protocol, "limit", lambda _: 20)
-    monkeypatch.setattr(protocol, "READ_SECONDS", 1.0)
-    hangs = send(process, f"json://{receiver.authority}/")
-    assert (hangs.delivered, hangs.failure) == (False, Failure.UNANSWERED)
+    # It is not even loaded by then.
+    monkeypatch.setattr(protocol, "limit", lambda _: 0)
+    assert send(process, f"json://{receiver.authority}/") == Delivery(False, "the process for it ended")
+    assert len(receiver.requests) == 1
     process.stop()
     assert pids() == []
