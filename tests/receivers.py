@@ -67,6 +67,16 @@ class Receiver:
         connection.send("\r\n".join([*lines, "", ""]).encode() + self.answer)
 
 
+def after(seconds: float, status: int = 200) -> Callable[[bytes], int]:
+    """Return the mood of a receiver that answers after some time."""
+
+    def take(_: bytes) -> int:
+        threading.Event().wait(seconds)
+        return status
+
+    return take
+
+
 @contextlib.contextmanager
 def http_receiver(
     mood: int | str | Callable[[bytes], int | str] = 200, *, port: int = 0, tls: ssl.SSLContext | None = None

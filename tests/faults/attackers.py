@@ -106,6 +106,7 @@ def attacked(kind: str, port: int, connections: int = 260, *, secure: bool = Fal
     attacker.start()
     try:
         yield
+        assert attacker.is_alive(), f"the attack {kind} ended by itself"
     finally:
         attacker.kill()
         attacker.join()
