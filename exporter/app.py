@@ -1,13 +1,14 @@
 """The process: configuration, web server and signals around the pipeline; start, reload, stop."""
 
 import contextlib
+import itertools
 import logging
 import os
 import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, disable_creat
 
 from exporter import __version__, config
 from exporter.clock import Clock
-from exporter.config import Overrides, loading
+from exporter.config import Config, Overrides, loading
 from exporter.config.addresses import NotifyUrls
 from exporter.config.loading import Loaded
 from exporter.errors import ConfigurationError, ExporterError, Mistakes, StoppingError
@@ -54,7 +55,7 @@ _SERVER_STOP_SECONDS = 1.0
 
 
 # In the order of their stop: what others have done is exported last.
-OUTPUTS: Sequence[Callable[[Core], Output]] = (
+OUTPUTS: Sequence[type[Output]] = (
     Notifications,
     HookRunner,
     Approver,
@@ -62,6 +63,51 @@ OUTPUTS: Sequence[Callable[[Core], Output]] = (
     Alertmanagers,
     Otlp,
 )
+
+
+def read(
+    file: Path | None,
+    overrides: Overrides,
+    urls: Sequence[str],
+    environ: Mapping[str, str],
+    mistakes: Mistakes,
+) -> Loaded:
+    """Load a configuration with the addresses of the outputs; errors are added to ``mistakes``."""
+    loaded = _parsed(file, overrides, urls, mistakes)
+    addresses = {make.name: make.section.addresses(loaded, environ, mistakes) for make in OUTPUTS}
+    return loaded._replace(addresses=addresses)
+
+
+def checked(
+    file: Path | None,
+    overrides: Overrides,
+    urls: Sequence[str],
+    environ: Mapping[str, str],
+    mistakes: Mistakes,
+) -> tuple[Loaded, Sequence[str]]:
+    """Load a configuration and test it as an exporter would; return what to print of that, too."""
+    loaded = read(file, overrides, urls, environ, mistakes)
+    tests = [make.section.check(loaded, environ, mistakes) for make in OUTPUTS]
+    return loaded, list(itertools.chain.from_iterable(tests))
+
+
+def load(file: Path | None, overrides: Overrides) -> Config:
+    """Load a configuration without addresses, and so without the secrets of the exporter.
+
+    Raises:
+        ConfigurationError: something is wrong; with file and line where there is one.
+    """
+    mistakes = Mistakes()
+    loaded = _parsed(file, overrides, (), mistakes)
+    mistakes.check()
+    return loaded.config
+
+
+def _parsed(file: Path | None, overrides: Overrides, urls: Sequence[str], mistakes: Mistakes) -> Loaded:
+    settings, parsed = loading.load_parsed(file, overrides, mistakes)
+    for make in OUTPUTS:
+        loading.add(make.section.faults(settings, parsed), parsed, mistakes)
+    return Loaded(settings, parsed, urls)
 
 
 class Options(msgspec.Struct, frozen=True, repr_omit_defaults=True):
@@ -258,9 +304,8 @@ class App:
 
     def _read(self) -> Loaded:
         mistakes = Mistakes()
-        loaded = loading.read(
-            self._options.config_file, self._options.overrides, self._options.notify, os.environ, mistakes
-        )
+        given = self._options
+        loaded = read(given.config_file, given.overrides, given.notify, os.environ, mistakes)
         mistakes.check()
         loaded.warn()
         return loaded

@@ -30,7 +30,7 @@ from exporter.commands.flags import (
     state_directory,
     without_value,
 )
-from exporter.config import PROGRAM, loading
+from exporter.config import PROGRAM
 from exporter.config.match import parse_name
 from exporter.errors import ConfigurationError, ExporterError
 from exporter.model.lifecycle import Transition
@@ -195,9 +195,10 @@ def events(
     The first characters of an id suffice. Asks the running exporter, which knows when each event was first
     seen and started. Asks IMDS instead if --imds.endpoint is set or if no exporter answers.
     """
+    from exporter.app import load
     from exporter.commands import events as inspection
 
-    settings = loading.load(flags["config_file"], overrides(flags))
+    settings = load(flags["config_file"], overrides(flags))
     url = None if flags["imds_endpoint"] else exporter_url
     inspection.show(settings, SystemClock(), event_ids, exporter_url=url, as_json=as_json, watch=watch)
 
@@ -214,9 +215,10 @@ def approve(event_ids: tuple[str, ...], *, yes: bool, wait: bool, timeout: float
     suffice. Shows the events and the affected VMs, and asks for confirmation. With --wait, the exit status is
     0 if all have started or completed, 3 if one was cancelled, and 1 otherwise.
     """
+    from exporter.app import load
     from exporter.commands import approve as manual
 
-    settings = loading.load(flags["config_file"], overrides(flags))
+    settings = load(flags["config_file"], overrides(flags))
     sys.exit(manual.run(settings, event_ids, SystemClock(), yes=yes, wait=timeout if wait else None))
 
 
@@ -247,15 +249,20 @@ def notify_test(*, target: str | None, transition: str | None, every: bool, **fl
     Prints whether each message arrived, how long that took, and why if it did not. The exit status is 0 if
     all arrived.
     """
-    from exporter import logs
+    from exporter import app, logs
     from exporter.commands import notify_test as trial
-    from exporter.outputs.notifications import checking
+    from exporter.errors import Mistakes
+    from exporter.outputs.notifications.checking import opened
 
     logs.configure(flags["log_level"], flags["log_format"])
     wanted = next((one for one in _TESTABLE if one.value == transition), None)
-    file = flags["config_file"]
-    with checking.opened(file, overrides(flags), flags["notify"], os.environ) as (loaded, plan, sender):
-        sample = trial.Trial(loaded.config, plan, sender, SystemClock(), loaded.alertmanagers)
+    mistakes = Mistakes()
+    loaded = app.read(flags["config_file"], overrides(flags), flags["notify"], os.environ, mistakes)
+    with opened(loaded, os.environ, mistakes) as (plan, sender):
+        mistakes.check()
+        loaded.warn()
+        alertmanagers = loaded.addresses["alertmanager"]
+        sample = trial.Trial(loaded.config, plan, sender, SystemClock(), alertmanagers)
         sys.exit(sample.run(target=target, transition=wanted, every=every))
 
 

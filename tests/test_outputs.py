@@ -37,7 +37,7 @@ def outputs_of(modules: set[str]) -> set[str]:
 
 def test_the_list_is_complete() -> None:
     """Each folder has one output, whose name is that of the folder."""
-    assert sorted(make.name for make in OUTPUTS if isinstance(make, type)) == NAMES  # type: ignore[attr-defined]
+    assert sorted(output.name for output in OUTPUTS) == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -57,7 +57,7 @@ def test_the_core_imports_no_output(room: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_exporter_runs_without_an_output(name: str, tmp_path: Path) -> None:
-    """With its folder and its lines in `app` removed, the exporter starts, polls and stops."""
+    """With its folder and its lines in `app` removed, it starts, polls and stops, and the checks work."""
     copy = tmp_path / "exporter"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.rmtree(copy / "outputs" / name)
@@ -65,7 +65,8 @@ def test_the_exporter_runs_without_an_output(name: str, tmp_path: Path) -> None:
     (imports,) = re.findall(rf"from exporter\.outputs\.{name}[\w.]* import (\w+)\n", text)
     text = re.sub(rf"from exporter\.outputs\.{name}[\w.]* import \w+\n|    {imports},\n", "", text)
     (copy / "app.py").write_text(text)
-    port = free_port()
+    settings, port = tmp_path / "exporter.yml", free_port()
+    settings.write_text("imds: {timeout: 1s}")
     with SimulatorServer(Simulator(idle=True)) as imds:
         command = [sys.executable, "-m", "exporter", "run", "--imds.endpoint", imds.url]
         command += ["--state.directory", str(tmp_path / "state"), "--web.listen-address", f"127.0.0.1:{port}"]
@@ -73,6 +74,10 @@ def test_the_exporter_runs_without_an_output(name: str, tmp_path: Path) -> None:
             try:
                 eventually(lambda: process.poll() is not None or is_ready(port))
                 assert process.poll() is None
+                for check in (("check-config", str(settings)), ("doctor", "--config.file", str(settings))):
+                    command = [sys.executable, "-m", "exporter", *check]
+                    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+                    assert (str(settings) in done.stdout, done.stderr) == (True, "")
             finally:
                 process.terminate()
                 _, log = process.communicate()

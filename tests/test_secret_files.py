@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from exporter.config import Overrides
-from exporter.outputs.notifications import checking
 from exporter.web import webfile
+from tests.configs import checked
 from tests.web.certificates import Pki, write
 
 pytestmark = pytest.mark.usefixtures("checks_in_process")
@@ -30,7 +29,7 @@ def loaded(folder: Path, mode: int = 0o644, *, apprise: str = "", **targets: dic
     notifications: dict[str, Any] = {"targets": listed}
     notifications |= {"apprise_config": apprise} if apprise else {}
     path = file(folder / "exporter.yml", json.dumps({"notifications": notifications}), mode)
-    checking.load(path, Overrides(), (), {"URL": SECRET})
+    checked(path, {"URL": SECRET})
     return path
 
 

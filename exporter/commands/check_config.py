@@ -1,15 +1,15 @@
 """`check-config`: find every mistake in configuration files."""
 
+import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from exporter.commands.advice import advice
+from exporter import app
 from exporter.config import Overrides
 from exporter.errors import Mistakes
-from exporter.outputs.notifications import checking
 from exporter.web import webfile
 
 
@@ -27,17 +27,20 @@ def check_files(files: Sequence[Path], web_config_file: Path | None) -> int:
 def _check(file: Path) -> bool:
     """Print the mistakes in a file and the warnings; return whether it has no mistakes."""
     mistakes = Mistakes()
-    with mistakes, checking.opened(file, Overrides(), (), os.environ, mistakes) as (loaded, plan, _):
-        if not mistakes.problems:
-            for name, count in plan.services.items():
-                what = "service" if count == 1 else "services"
-                click.echo(f"{file}: target {name}: {count} {what} with the {plan.addresses[name].label}")
+    with mistakes:
+        loaded, lines = app.checked(file, Overrides(), (), os.environ, mistakes)
+        for line in lines if not mistakes.problems else ():
+            click.echo(f"{file}: {line}")
         is_valid = _report(file, mistakes)
         loaded.warn()
-        for keys, text in advice(loaded.config):
+        advice = Mistakes()
+        sections = (output.section for output in app.OUTPUTS)
+        for keys, text in itertools.chain.from_iterable(one.advice(loaded.config) for one in sections):
             # Advice compares its place with these sections, and what is faulty has its default.
             if all(map(loaded.file.is_sound, ("approval", "events", "hooks", "imds", "kubernetes", keys[0]))):
-                click.echo(f"warning: {loaded.file.error(keys, text)}", err=True)
+                advice.problems += loaded.file.error(keys, text).problems
+        for problem in advice.in_order():
+            click.echo(f"warning: {problem}", err=True)
         return is_valid
     return _report(file, mistakes)
 

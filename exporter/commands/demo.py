@@ -17,15 +17,16 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from exporter.app import OUTPUTS, App, Options
+from exporter.app import OUTPUTS, App, Options, checked
 from exporter.clock import Clock, FastClock
 from exporter.commands import invoked, terminal
 from exporter.config.addresses import Address
 from exporter.config.loading import Loaded
+from exporter.errors import Mistakes
 from exporter.model.messages import AnyMessage, Delivery, Rendered, Severity
 from exporter.model.views import Demonstration, EventView, event_view
 from exporter.model.wording import printable
-from exporter.outputs.notifications import checking, planning
+from exporter.outputs.notifications import planning
 from exporter.outputs.notifications.output import Notifications
 from exporter.outputs.notifications.planning import Plan
 from exporter.outputs.notifications.protocol import Checked, Request, Send
@@ -48,7 +49,10 @@ _BODY_LINES = 6
 def run(options: Options, clock: Clock) -> int:
     """Play all scenarios until interrupted, with messages and a table of events; return the exit status."""
     # The app checks them in the background, and the demo does not wait for that.
-    checking.load(options.config_file, options.overrides, options.notify, os.environ)
+    mistakes = Mistakes()
+    loaded, _ = checked(options.config_file, options.overrides, options.notify, os.environ, mistakes)
+    mistakes.check()
+    loaded.warn()
     # Not an event: the handler could interrupt its wait while that holds the lock.
     signals: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -192,7 +196,7 @@ class _Notifications(Notifications):
         self._speed = core.clock.speed
 
     def plan_of(self, loaded: Loaded) -> Plan:
-        self._messages.expect(loaded.addresses)
+        self._messages.expect(loaded.addresses[self.name])
         return marked(planning.plan_of(loaded, local=[TERMINAL], keep_state=True), self._speed)
 
 

@@ -3,28 +3,25 @@
 import contextlib
 import os
 import shutil
-import socket
 import sys
 import textwrap
-import urllib.request
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from enum import StrEnum
 from http import HTTPStatus
 from pathlib import Path
-from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from exporter import config
+from exporter import app, config
 from exporter.clock import Clock
 from exporter.commands import terminal
 from exporter.commands.events import NoExporterError, RunningExporter
-from exporter.config import AUTO, Config, Overrides, loading
-from exporter.config.addresses import Address, NotifyUrls
-from exporter.config.kubernetes import Kubernetes
+from exporter.config import AUTO, Overrides, loading
+from exporter.config.addresses import NotifyUrls
+from exporter.config.loading import Loaded
+from exporter.config.yamlfile import YamlFile
 from exporter.errors import ConfigurationError, ExporterError, ImdsError, Mistakes
 from exporter.health import DegradedReason
 from exporter.imds.client import NEWEST_API_VERSION, ImdsClient, asked_again, endpoint_of
@@ -32,9 +29,7 @@ from exporter.model.events import normal_name
 from exporter.model.views import ConfigurationView, TargetView
 from exporter.model.vm import VirtualMachine
 from exporter.model.wording import command_line, printable
-from exporter.outputs.alertmanager.client import AlertmanagerError, Client
-from exporter.outputs.kubernetes import desired
-from exporter.outputs.notifications import checking
+from exporter.outputs.output import Diagnosis, Level
 from exporter.state.disk import refuse_unsafe
 from exporter.timefmt import rfc3339
 from exporter.web import webfile
@@ -49,24 +44,6 @@ _CLOCK_WARNING_SECONDS = 5.0
 _CLOCK_FAILURE_SECONDS = 60.0
 # The state of a VM takes a few hundred kilobytes; a disk with less than this is nearly full.
 _LEAST_FREE_BYTES = 16 * 1024**2
-
-
-class Level(StrEnum):
-    """The result of a check; a ``NOTE`` is none, but a fact or advice."""
-
-    OK = "ok"
-    WARNING = "warning"
-    FAILURE = "failure"
-    NOTE = "note"
-
-
-class Diagnosis(msgspec.Struct, frozen=True):
-    """A finding, and the ``commands`` that it is about."""
-
-    level: Level
-    subject: str
-    message: str
-    commands: tuple[str, ...] = ()
 
 
 OK, WARNING, FAILURE, NOTE = Level
@@ -228,60 +205,6 @@ def state(directory: Path) -> Diagnosis:
     return Diagnosis(OK, "state", f"{directory} {text}")
 
 
-def kubernetes(settings: Kubernetes, environ: Mapping[str, str]) -> Iterator[Diagnosis]:
-    """Name the commands that remove the marks of a Node that no exporter can remove."""
-    name = settings.node_name(environ)
-    if not name:
-        if settings == Kubernetes() and "KUBERNETES_SERVICE_HOST" not in environ:
-            return
-        text = "no Node is configured; set kubernetes.node or NODE_NAME for its conditions and drain"
-    elif settings.conditions or settings.drain.enabled or Path(settings.service_account, "token").exists():
-        return
-    else:
-        text = f"nothing is wanted of the Node {name}, and there is no service account to change it with"
-    remedy = "if an earlier configuration had it marked, remove that with"
-    yield Diagnosis(NOTE, "kubernetes", f"{text}; {remedy}:", tuple(desired.unmarking(name or "NAME")))
-
-
-def host(address: Address) -> Diagnosis:
-    """Resolve a target's host; `notify-test` is for delivery."""
-    name = _host(address)
-    shown = f"{address.target} ({address.label})"
-    if not name:
-        return Diagnosis(OK, "target", f"{shown} is a valid address; notify-test sends a message to it")
-    try:
-        socket.getaddrinfo(name, None)
-    except (OSError, UnicodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not a valid host name"
-        # A proxy resolves the names itself.
-        level = WARNING if urllib.request.getproxies() else FAILURE
-        text = f"{shown}: {name} cannot be resolved: {reason}; check the URL and DNS"
-        return Diagnosis(level, "target", text)
-    return Diagnosis(OK, "target", f"{shown}: {name} resolves; notify-test sends a message to it")
-
-
-def alertmanager(address: Address, clock: Clock) -> Diagnosis:
-    """Ask an Alertmanager for its status, by which nothing is sent."""
-    client = Client(address, clock)
-    shown = f"{address.target} ({client.label})"
-    try:
-        client.look()
-    except AlertmanagerError as error:
-        remedy = "check alertmanager.urls, the credentials and the network"
-        return Diagnosis(FAILURE, "target", f"{shown}: {error}; {remedy}")
-    finally:
-        client.close()
-    return Diagnosis(OK, "target", f"{shown} answers; notify-test posts an alert to it")
-
-
-def _host(address: Address) -> str:
-    """Return the host of a target's URL; "" if that part is a token."""
-    shown = urlsplit(address.label).hostname if "://" in address.label else None
-    if not shown or shown == "...":
-        return ""
-    return dict(parse_qsl(urlsplit(address.url).query)).get("smtp", shown)
-
-
 _SCRAPE_SECONDS = 300.0
 _SCRAPE_REMEDY = "add this VM to Prometheus' scrape_configs, and allow its port in the network security group"
 
@@ -338,12 +261,13 @@ def findings(
 ) -> Iterator[Diagnosis]:
     yield from answers
     in_use = status.configuration if status else None
-    settings, targets, alertmanagers, files = _configuration(asked, in_use)
+    loaded, files = _configuration(asked, in_use)
+    settings = loaded.config
     yield from files
     if _has_failed(files) and not (status and status.targets):
         yield Diagnosis(WARNING, "targets", "unknown until the configuration is valid")
     else:
-        yield from _targets(targets, alertmanagers, status, clock)
+        yield from _targets(loaded, status, clock)
     if status is not None:
         yield _scraped(status, clock.now())
     endpoint, version = settings.imds.endpoint, settings.imds.api_version
@@ -358,8 +282,8 @@ def findings(
             yield Diagnosis(FAILURE, "state", str(error))
     elif not any(problem.startswith(unwritable) for problem in status.problems):
         yield Diagnosis(OK, "state", f"the exporter writes to {in_use.state_directory}")
-    if status is None or status.kubernetes is None:
-        yield from kubernetes(settings.kubernetes, os.environ)
+    for output in app.OUTPUTS:
+        yield from output.section.notes(settings, os.environ, status.kubernetes if status else None)
 
 
 def ask(url: str) -> tuple[Status | None, Sequence[Diagnosis]]:
@@ -386,20 +310,19 @@ def ask(url: str) -> tuple[Status | None, Sequence[Diagnosis]]:
     return status, found
 
 
-def _configuration(
-    asked: Asked, in_use: ConfigurationView | None
-) -> tuple[Config, Sequence[Address], Sequence[Address], Sequence[Diagnosis]]:
+def _configuration(asked: Asked, in_use: ConfigurationView | None) -> tuple[Loaded, Sequence[Diagnosis]]:
     """Read the configuration as `run` does, or what is valid of it, unless the exporter's is examined."""
     found = [] if in_use is None else [_in_use(asked, in_use)]
-    settings = loading.load(None, asked.overrides)
-    targets: Sequence[Address] = ()
-    alertmanagers: Sequence[Address] = ()
+    loaded = Loaded(loading.load(None, asked.overrides), YamlFile())
     if in_use is None or asked.config_file is not None or asked.notify:
-        mistakes, read = Mistakes(), (asked.config_file, asked.overrides, asked.notify, os.environ)
-        with mistakes, checking.opened(*read, mistakes) as (loaded, _, _):
-            settings = loaded.config
-            if not mistakes.problems:
-                targets, alertmanagers = loaded.addresses, loaded.alertmanagers
+        mistakes = Mistakes()
+        with mistakes:
+            given = (asked.config_file, asked.overrides, asked.notify, os.environ)
+            loaded, _ = app.checked(*given, mistakes)
+            if mistakes.problems:
+                # The addresses may be wrong.
+                loaded = loaded._replace(addresses={})
+            else:
                 loaded.warn()
         name = str(asked.config_file or "no file is specified; all keys have their defaults")
         if mistakes.problems or in_use is None:
@@ -409,7 +332,7 @@ def _configuration(
         with mistakes:
             webfile.load(asked.web_config_file)
         found += _read("web configuration", str(asked.web_config_file), mistakes)
-    return settings, targets, alertmanagers, found
+    return loaded, found
 
 
 def _read(subject: str, name: str, mistakes: Mistakes) -> Sequence[Diagnosis]:
@@ -432,20 +355,16 @@ def _in_use(asked: Asked, in_use: ConfigurationView) -> Diagnosis:
     )
 
 
-def _targets(
-    addresses: Sequence[Address], alertmanagers: Sequence[Address], status: Status | None, clock: Clock
-) -> Iterator[Diagnosis]:
+def _targets(loaded: Loaded, status: Status | None, clock: Clock) -> Iterator[Diagnosis]:
     running = {target.name: target for target in status.targets} if status else {}
-    configured = {address.target for address in (*addresses, *alertmanagers)}
+    configured = {address.target for several in loaded.addresses.values() for address in several}
     for view in running.values():
         if view.delivers is not None or view.name not in configured:
             yield _delivery(view, clock.now())
-    for address in addresses:
-        if address.target not in running or running[address.target].delivers is None:
-            yield host(address)
-    for address in alertmanagers:
-        if address.target not in running or running[address.target].delivers is None:
-            yield alertmanager(address, clock)
+    for output in app.OUTPUTS:
+        for address in loaded.addresses.get(output.name, ()):
+            if address.target not in running or running[address.target].delivers is None:
+                yield output.section.probe(address, clock)
     if not running and not configured:
         text = (
             "none is configured; for messages, add notifications.targets, alertmanager.urls or --notify URL"

@@ -4,9 +4,10 @@
 are found before anything starts; each is a `ConfigurationError` with file, line, key and remedy.
 """
 
+import itertools
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from types import NoneType, UnionType
@@ -17,7 +18,7 @@ import msgspec
 from exporter import files as secret_files
 from exporter.config import Config, Overrides, addresses, yamlfile
 from exporter.config.addresses import Address
-from exporter.config.checks import findings, unknown_types
+from exporter.config.checks import Fault, faults, unknown_types
 from exporter.config.yamlfile import Keys, YamlFile, repeated
 from exporter.errors import ConfigurationError, Mistakes, did_you_mean
 
@@ -41,13 +42,15 @@ _JSON_TYPES = {
 
 
 class Loaded(NamedTuple):
-    """A configuration with its file, which names places in errors, and the addresses of targets."""
+    """A configuration with its file, which names places in errors.
+
+    ``urls`` are those of ``--notify``. ``addresses`` are those that each output sends to, by its name.
+    """
 
     config: Config
     file: YamlFile
-    addresses: Sequence[Address]
-    urls: Sequence[str]
-    alertmanagers: Sequence[Address] = ()
+    urls: Sequence[str] = ()
+    addresses: Mapping[str, Sequence[Address]] = {}
 
     def error(self, address: Address, problem: str) -> ConfigurationError:
         if address.keys:
@@ -61,28 +64,12 @@ class Loaded(NamedTuple):
             log.warning("unknown event type", extra={"problem": str(self.file.error(keys, doubt))})
         if addresses.contains_secret(self.config):
             secret_files.warn([self.file.path], _MOVE_SECRETS)
-        secret_files.warn(addresses.secret_files(self.config))
-
-
-def read(
-    file: Path | None,
-    overrides: Overrides,
-    urls: Sequence[str],
-    environ: Mapping[str, str],
-    mistakes: Mistakes,
-) -> Loaded:
-    """Load a configuration with its targets; errors are added to ``mistakes``."""
-    settings, parsed = load_parsed(file, overrides, mistakes)
-    found = addresses.resolve(settings.notifications, urls, parsed, environ, mistakes)
-    alertmanagers = addresses.alertmanagers(settings.alertmanager, parsed, environ, mistakes)
-    loaded = Loaded(settings, parsed, found, urls, alertmanagers)
-    for address in found:
-        if address.url and (fault := addresses.fault(address.url)):
-            mistakes.problems += loaded.error(address, fault).problems
-    return loaded
+        all_addresses = itertools.chain.from_iterable(self.addresses.values())
+        secret_files.warn(address.file for address in all_addresses if address.file is not None)
 
 
 def load(path: Path | None, overrides: Overrides) -> Config:
+    """Return a configuration without the checks of the outputs."""
     mistakes = Mistakes()
     settings, _ = load_parsed(path, overrides, mistakes)
     mistakes.check()
@@ -92,7 +79,8 @@ def load(path: Path | None, overrides: Overrides) -> Config:
 def load_parsed(path: Path | None, overrides: Overrides, mistakes: Mistakes) -> tuple[Config, YamlFile]:
     """Return the valid part of the file, with the parsed file; errors are added to ``mistakes``."""
     file = yamlfile.read(path) if path is not None else YamlFile()
-    config = _checked(file, mistakes)
+    config = convert_sound(file, Config, mistakes)
+    add(faults(config), file, mistakes)
     return msgspec.structs.replace(
         config,
         imds=_replace(config.imds, endpoint=overrides.imds_endpoint, poll_interval=overrides.poll_interval),
@@ -107,11 +95,11 @@ def _replace(section: S, **given: object) -> S:
     )
 
 
-def _checked(file: YamlFile, mistakes: Mistakes) -> Config:
-    config = convert_sound(file, Config, mistakes)
-    for keys, fault in findings(config, file):
-        mistakes.problems += file.error(keys, fault).problems
-    return config
+def add(found: Iterable[Fault], file: YamlFile, mistakes: Mistakes) -> None:
+    """Add faults to ``mistakes``, except at faulty places, whose values are left out of the configuration."""
+    for keys, fault in found:
+        if file.is_sound(*keys):
+            mistakes.problems += file.error(keys, fault).problems
 
 
 def convert(file: YamlFile, kind: type[T]) -> T:

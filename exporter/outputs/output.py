@@ -6,12 +6,16 @@ that each is done once and in order, also after a crash; or what is true now, wh
 woken. The one way back is the inbox of `Core`. No output imports another one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 from typing import ClassVar, NamedTuple
 
 from exporter.clock import Clock
 from exporter.config import Config
+from exporter.config.addresses import Address
+from exporter.config.checks import Fault
 from exporter.config.loading import Loaded
+from exporter.config.yamlfile import YamlFile
 from exporter.errors import ImdsError, Mistakes
 from exporter.health import Health
 from exporter.imds.client import ImdsClient
@@ -42,6 +46,54 @@ class Core(NamedTuple):
         return Shared(self.metrics, self.health, self.clock)
 
 
+class Level(StrEnum):
+    """The result of a check by `doctor`; a ``NOTE`` is none, but a fact or advice."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILURE = "failure"
+    NOTE = "note"
+
+
+class Diagnosis(NamedTuple):
+    """A line of `doctor`, and the ``commands`` that it is about."""
+
+    level: Level
+    subject: str
+    message: str
+    commands: tuple[str, ...] = ()
+
+
+class Section:
+    """What an output says of its section of a configuration, whether or not an exporter runs."""
+
+    def faults(self, config: Config, file: YamlFile) -> Iterable[Fault]:
+        """Return the faults across the keys; what a check reads in other sections must be sound."""
+        return ()
+
+    def advice(self, config: Config) -> Iterable[Fault]:
+        """Return the parts that never act, or not when their writer meant them to."""
+        return ()
+
+    def addresses(
+        self, loaded: Loaded, environ: Mapping[str, str], mistakes: Mistakes
+    ) -> tuple[Address, ...]:
+        """Return the addresses that are sent to; add errors to ``mistakes``, without any secret."""
+        return ()
+
+    def check(self, loaded: Loaded, environ: Mapping[str, str], mistakes: Mistakes) -> Sequence[str]:
+        """Add the mistakes that only a test shows, which may take 10 s; return what to print of it."""
+        return ()
+
+    def probe(self, address: Address, clock: Clock) -> Diagnosis:
+        """Examine one of the addresses for `doctor`, without sending anything."""
+        raise NotImplementedError
+
+    def notes(self, config: Config, environ: Mapping[str, str], node: NodeView | None) -> Iterable[Diagnosis]:
+        """Return what else `doctor` says; ``node`` is the Node that a running exporter shows."""
+        return ()
+
+
 class Output:
     """A way out; all but `compose` may be called by any thread.
 
@@ -50,6 +102,7 @@ class Output:
 
     # Its folder, and the name of its jobs.
     name: ClassVar[str]
+    section: ClassVar[Section] = Section()
     # The seconds that its stop may take.
     stop_seconds: ClassVar[float] = 0.5
 

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from exporter.config.addresses import NO_URL
 from exporter.model.events import trace_id
 from exporter.model.jobs import CommandResult, HookOutcome
 from exporter.model.lifecycle import HISTORY
 from exporter.model.messages import Delivery, Failure, Rendered
+from exporter.outputs.notifications.protocol import NO_URL
 from exporter.simulator import Fault
 from exporter.state import jobs
 from exporter.state.outbox import Lane, Outbox

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.commands.advice import advice
+from exporter.app import OUTPUTS
 from exporter.config import Overrides, loading
 from exporter.errors import Mistakes
 
@@ -31,7 +31,8 @@ def warnings(folder: Path, text: str) -> list[str]:
     file = folder / "exporter.yml"
     file.write_text(text)
     settings, parsed = loading.load_parsed(file, Overrides(), Mistakes())
-    return [str(parsed.error(keys, problem)) for keys, problem in advice(settings)]
+    advice = [line for output in OUTPUTS for line in output.section.advice(settings)]
+    return [str(parsed.error(keys, problem)) for keys, problem in advice]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from exporter.clock import SystemClock
 from exporter.commands import doctor
-from exporter.commands.doctor import Asked, Diagnosis, Level
+from exporter.commands.doctor import Asked
 from exporter.config import Overrides
 from exporter.config.addresses import NotifyUrls
 from exporter.health import DegradedReason
@@ -20,6 +20,7 @@ from exporter.model.views import TargetView
 from exporter.model.wording import command_line
 from exporter.outputs.kubernetes.desired import unmarking
 from exporter.outputs.notifications import checking
+from exporter.outputs.output import Diagnosis, Level
 from exporter.simulator import Fault, Simulator, SimulatorServer
 from tests.bench import Bench, Build
 from tests.builders import raw_event

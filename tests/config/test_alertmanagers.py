@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.config import Overrides, loading
+from exporter import app
+from exporter.config import Overrides
 from exporter.config.addresses import Address
 from exporter.errors import Mistakes
 
@@ -16,9 +17,9 @@ def read(folder: Path, section: str) -> tuple[list[Address], list[str]]:
     file.write_text(f"alertmanager: {section}")
     file.chmod(0o600)
     mistakes = Mistakes()
-    loaded = loading.read(file, Overrides(), (), ENVIRON, mistakes)
+    loaded = app.read(file, Overrides(), (), ENVIRON, mistakes)
     found = [problem.removeprefix(f"{file}:1: alertmanager.") for problem in mistakes.problems]
-    return list(loaded.alertmanagers), found
+    return list(loaded.addresses["alertmanager"]), found
 
 
 def test_addresses_are_numbered_and_have_their_variables(tmp_path: Path) -> None:

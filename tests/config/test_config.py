@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from exporter import config
-from exporter.config import Config, Mode, Overrides, loading
+from exporter import app, config
+from exporter.config import Config, Mode, Overrides
 from exporter.errors import ConfigurationError, Mistakes
 
 REQUIRING = "{name: a, action: approve, require_hooks: [kubernetes.drain]}"
@@ -14,7 +14,7 @@ REQUIRING = "{name: a, action: approve, require_hooks: [kubernetes.drain]}"
 def read(folder: Path, text: str, **overrides: Any) -> Config:
     file = folder / "c.yml"
     file.write_text(text)
-    return loading.load(file, Overrides(**overrides))
+    return app.load(file, Overrides(**overrides))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_flags_lie_over_the_file(tmp_path: Path) -> None:
     settings = read(tmp_path, text, poll_interval=2, instance_name="")
     assert (settings.imds.endpoint, settings.imds.poll_interval) == ("discover", 2)
     assert settings.instance.name == ""
-    assert loading.load(None, Overrides(imds_endpoint="http://c")).imds.endpoint == "http://c"
+    assert app.load(None, Overrides(imds_endpoint="http://c")).imds.endpoint == "http://c"
 
 
 def bad_configs() -> list[tuple[str, str]]:
@@ -135,7 +135,7 @@ def test_an_unknown_event_type_is_taken_and_warned_of(
     file.write_text(
         f"metrics:\n  resources: true\nin_service: {{match: {{event_types: [Freeze, {word}]}}}}\n"
     )
-    loaded = loading.read(file, Overrides(), (), {}, Mistakes())
+    loaded = app.read(file, Overrides(), (), {}, Mistakes())
     loaded.warn()
     assert loaded.config.in_service.match.event_types == ("Freeze", word)
     (record,) = caplog.records

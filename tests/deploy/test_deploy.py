@@ -16,10 +16,10 @@ from msgspec import inspect
 
 from exporter.config import Config, Hook, Overrides, Rule, loading
 from exporter.config.match import Match
-from exporter.outputs.notifications import checking
 from scripts.chart import only
 from scripts.renderings import VALUES, rendering
 from tests.bench.test_keys import keys
+from tests.configs import checked
 from tests.web.support import application
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
@@ -49,7 +49,7 @@ def test_the_configuration_in_the_custom_data_is_good(tmp_path: Path) -> None:
     written = tmp_path / "exporter.yml"
     written.write_text(file["content"])
     written.chmod(int(file["permissions"], 8))
-    checking.load(written, Overrides(), (), {})
+    checked(written)
 
 
 each = pytest.mark.parametrize("name", [rendering(values).stem for values in VALUES])
@@ -129,7 +129,7 @@ def test_the_configuration_is_good(name: str, tmp_path: Path, caplog: pytest.Log
     text: str = only(name, "ConfigMap")["data"]["exporter.yml"]
     file.write_text(text.replace("/etc/azure-scheduled-events-exporter/secrets/oncall", str(secret)))
     file.chmod(0o644)
-    checking.load(file, Overrides(), (), {})
+    checked(file)
     assert caplog.records == []
 
 
@@ -156,7 +156,7 @@ def test_the_sample_is_valid_with_every_key_in_use(tmp_path: Path) -> None:
     file = tmp_path / "exporter.yml"
     file.write_text(text)
     environ = {"ONCALL_URL": "json://localhost"}
-    loaded, plan = checking.load(file, Overrides(), (), environ)
+    loaded, plan = checked(file, environ)
     assert set(plan.addresses) == {"oncall", "chat", "automation"}
     settings, defaults = loaded.config, Config()
     sections = {*Config.__struct_fields__} - {"notifications", "approval", "hooks", "web"}

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 import yaml
 
-from exporter.config import Config, Overrides
-from exporter.outputs.notifications import checking
+from exporter.config import Config
 from exporter.simulator import Scenario, load_scenarios
 from exporter.web import webfile
 from exporter.web.api import Events, Status
 from scripts.alerts import RULE_FILES
 from tests.alerts.support import tool
+from tests.configs import checked
 from tests.docs.pages import ROOT, Block, blocks
 from tests.web.certificates import Pki
 
@@ -79,7 +79,7 @@ def values(block: Block, folder: Path) -> None:
         (folder / "secret").write_text("json://127.0.0.1\n")
         named = named.replace(path, str(folder / "secret"))
     file.write_text(named)
-    checking.load(file, Overrides(), (), {})
+    checked(file)
 
 
 def collector(block: Block, _: Path) -> None:

@@ -22,8 +22,9 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families
 
+from exporter import app
 from exporter.commands import check_config
-from exporter.config import Hook, Overrides, Route, Rule, Templates, loading
+from exporter.config import Hook, Overrides, Route, Rule, Templates
 from exporter.errors import ConfigurationError, ImdsError
 from exporter.health import Health
 from exporter.logs import FieldsFormatter
@@ -126,7 +127,7 @@ def configuration(text: bytes) -> None:
     """Read a configuration; where it is taken, its names fit the metrics and its matches can be asked."""
     file = _written(text, "config.yml")
     try:
-        found = loading.load(file, Overrides())
+        found = app.load(file, Overrides())
     except ConfigurationError as error:
         _is_told(error, file)
         return

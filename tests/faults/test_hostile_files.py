@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.config import Overrides, loading
+from exporter import app
+from exporter.config import Overrides
 from exporter.errors import ConfigurationError
 from exporter.web import webfile
 
@@ -16,7 +17,7 @@ def test_an_endless_file_is_refused(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     for path in (fifo, Path("/dev/zero")):
-        for read in (lambda path: loading.load(path, Overrides()), webfile.load):
+        for read in (lambda path: app.load(path, Overrides()), webfile.load):
             with pytest.raises(ConfigurationError) as caught:
                 read(path)
             assert str(caught.value) == f"{path}: cannot be read: it is not a regular file"
@@ -37,5 +38,5 @@ def test_the_largest_file_is_read_in_bounded_time(tmp_path: Path, piece: str) ->
     (tmp_path / "c.yml").write_text(text)
     begun = time.thread_time()
     with pytest.raises(ConfigurationError):
-        loading.load(tmp_path / "c.yml", Overrides())
+        app.load(tmp_path / "c.yml", Overrides())
     assert time.thread_time() - begun < 100

@@ -10,12 +10,13 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from exporter.config import Alertmanager, Web
-from exporter.config.addresses import ALERTMANAGER, Address, without_credentials
+from exporter.config.addresses import Address, without_credentials
 from exporter.config.loading import Loaded
 from exporter.health import DegradedReason
 from exporter.model.views import TargetView
 from exporter.outputs.alertmanager.alerts import Alert, Key, alerts
 from exporter.outputs.alertmanager.client import AlertmanagerError, Client
+from exporter.outputs.alertmanager.section import ALERTMANAGER, AlertmanagerSection
 from exporter.outputs.output import Core, Output
 from exporter.work import Backoff, Loop
 
@@ -43,6 +44,7 @@ class Alertmanagers(Output):
     """One loop for each configured Alertmanager."""
 
     name = "alertmanager"
+    section = AlertmanagerSection()
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -54,7 +56,7 @@ class Alertmanagers(Output):
         What was posted to an Alertmanager that is no longer configured ends there by its ``endsAt``.
         """
         del environ
-        addresses, settings = loaded.alertmanagers, loaded.config
+        addresses, settings = loaded.addresses[self.name], loaded.config
         if addresses:
             self._core.metrics.deliveries.expect([ALERTMANAGER])
         before = list(self._loops)

@@ -30,6 +30,7 @@ from exporter.model.reports import WorkerReport
 from exporter.model.views import ApprovalView, Snapshot
 from exporter.outputs.approval.counters import ApprovalOutcome, Counters
 from exporter.outputs.approval.deciding import ApprovalInputs, ApprovalState, Decision, concluded, decide
+from exporter.outputs.approval.section import ApprovalSection
 from exporter.outputs.output import Core, Decider
 from exporter.work import Backoff, Loop
 
@@ -73,6 +74,7 @@ class Approver(Decider):
     """Approves events by the rules."""
 
     name = "approval"
+    section = ApprovalSection()
 
     def __init__(self, core: Core) -> None:
         """Create it without starting its thread."""

@@ -21,6 +21,7 @@ from exporter.model.messages import Severity
 from exporter.model.reports import hook_failure
 from exporter.model.tracing import traceparent
 from exporter.model.views import Snapshot
+from exporter.outputs.hooks.section import HooksSection
 from exporter.outputs.output import Core, Output
 from exporter.state.jobs import JobKey, Record
 from exporter.timefmt import rfc3339
@@ -111,6 +112,7 @@ class HookRunner(Output):
     """Runs the jobs of hooks; it starts threads only if there are jobs."""
 
     name = "hooks"
+    section = HooksSection()
     stop_seconds = 9.0
 
     def __init__(self, core: Core) -> None:

@@ -8,6 +8,7 @@ from exporter.config.loading import Loaded
 from exporter.model.lifecycle import Transition
 from exporter.model.views import NodeView
 from exporter.outputs.kubernetes.results import DrainResults
+from exporter.outputs.kubernetes.section import KubernetesSection
 from exporter.outputs.output import Core, Output
 from exporter.work import Loop
 
@@ -42,6 +43,7 @@ class NodeLoop(Output):
     """
 
     name = "kubernetes"
+    section = KubernetesSection()
 
     def __init__(self, core: Core) -> None:
         self._views = core.views

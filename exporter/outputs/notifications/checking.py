@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from exporter import files
-from exporter.config import Overrides, Templates, loading
+from exporter.config import Templates
 from exporter.config.addresses import Address, variables
 from exporter.config.loading import Loaded
 from exporter.config.yamlfile import Keys, dotted
@@ -30,7 +30,7 @@ def check(loaded: Loaded, plan: Plan, sender: SenderProcess) -> Mistakes:
     """
     mistakes = Mistakes()
     # Of targets with the same name, each is checked.
-    asked = [one for one in loaded.addresses if one.url or one.apprise_config]
+    asked = [one for one in loaded.addresses["notifications"] if one.url or one.apprise_config]
     results = list(zip(asked, _checked(sender, map(CheckTarget, asked)), strict=True))
     for address, found in results:
         if found.problem:
@@ -63,43 +63,15 @@ def _warn(loaded: Loaded, results: Sequence[tuple[Address, Checked]]) -> None:
 
 @contextlib.contextmanager
 def opened(
-    file: Path | None,
-    overrides: Overrides,
-    urls: Sequence[str],
-    environ: Mapping[str, str],
-    mistakes: Mistakes | None = None,
-) -> Iterator[tuple[Loaded, Plan, SenderProcess]]:
-    """Load a configuration, check targets and templates, and lend the process that did.
-
-    Errors are added to ``mistakes`` if it is given, and the caller logs the warnings.
-
-    Raises:
-        ConfigurationError: something is wrong; with file and line where there is one.
-    """
-    is_strict = mistakes is None
-    mistakes = Mistakes() if mistakes is None else mistakes
-    loaded = loading.read(file, overrides, urls, environ, mistakes)
+    loaded: Loaded, environ: Mapping[str, str], mistakes: Mistakes
+) -> Iterator[tuple[Plan, SenderProcess]]:
+    """Check targets and templates, and lend the process that did; errors are added to ``mistakes``."""
     plan, sender = plan_of(loaded), SenderProcess(environment(environ, variables(loaded.config)))
     try:
         mistakes.problems += check(loaded, plan, sender).problems
-        if is_strict:
-            mistakes.check()
-            loaded.warn()
-        yield loaded, plan, sender
+        yield plan, sender
     finally:
         sender.stop()
-
-
-def load(
-    file: Path | None, overrides: Overrides, urls: Sequence[str], environ: Mapping[str, str]
-) -> tuple[Loaded, Plan]:
-    """Load a configuration, and check targets and templates.
-
-    Raises:
-        ConfigurationError: something is wrong; with file and line where there is one.
-    """
-    with opened(file, overrides, urls, environ) as (loaded, plan, _):
-        return loaded, plan
 
 
 def _checked(sender: SenderProcess, requests: Iterable[Request]) -> list[Checked]:

@@ -12,6 +12,7 @@ from exporter.model.messages import AnyMessage, Outcome
 from exporter.model.views import Snapshot, TargetView
 from exporter.outputs.notifications import checking, planning
 from exporter.outputs.notifications.planning import Plan
+from exporter.outputs.notifications.section import NotificationsSection
 from exporter.outputs.notifications.sender import SenderProcess, environment
 from exporter.outputs.notifications.worker import Notifier, WorkerDependencies
 from exporter.outputs.output import Core, Output
@@ -23,6 +24,7 @@ class Notifications(Output):
     """Messages to the targets of the configuration."""
 
     name = "notifications"
+    section = NotificationsSection()
     # A receiver may be slow; what it accepts meanwhile is not sent again.
     stop_seconds = 8.0
 

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from exporter.config import Route, Templates, state_directory
-from exporter.config.addresses import Address, names_of_extra
+from exporter.config.addresses import Address
 from exporter.config.loading import Loaded
 from exporter.config.match import Match, Scope
 from exporter.model.events import normal_name
@@ -213,13 +213,15 @@ def plan_of(loaded: Loaded, *, local: Sequence[str] = (), keep_state: bool = Fal
     With ``keep_state``, what services with incidents need to keep is in the state directory.
     """
     settings, notifications = loaded.config, loaded.config.notifications
-    addresses = {address.target: address for address in loaded.addresses}
+    addresses = {address.target: address for address in loaded.addresses["notifications"]}
+    # What is not in the file is of --notify.
+    extra = [name for name, address in addresses.items() if not address.keys]
     addresses |= {name: Address(name) for name in local}
     own = {
         target.name: webhook_templates(target.templates) if target.webhook else target.templates
         for target in notifications.targets
     }
-    everything = [*([] if notifications.routes else own), *names_of_extra(loaded.urls), *local]
+    everything = [*([] if notifications.routes else own), *extra, *local]
     watch = notifications.watch
     return Plan(
         routes=(*notifications.routes, *([Route(targets=tuple(everything))] if everything else [])),

@@ -12,13 +12,19 @@ from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
-from exporter.config.addresses import NO_URL, Address
+from exporter.config.addresses import Address
 from exporter.errors import near
 from exporter.model.messages import Delivery, Failure, Rendered, Severity, TextFormat
 from exporter.outputs.notifications import apprisefile, failures
 from exporter.outputs.notifications.apprisefile import AppriseFile
 from exporter.outputs.notifications.fitting import Room
-from exporter.outputs.notifications.protocol import CONNECT_SECONDS, MAIL_SECONDS, READ_SECONDS, Checked
+from exporter.outputs.notifications.protocol import (
+    CONNECT_SECONDS,
+    MAIL_SECONDS,
+    NO_URL,
+    READ_SECONDS,
+    Checked,
+)
 
 # The only service that uses the connect timeout for the response, too.
 _MAIL = "E-Mail"

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from exporter import files
 from exporter.clock import seconds_since
-from exporter.config import addresses
 from exporter.config.addresses import Address
 from exporter.config.yamlfile import dotted
 from exporter.errors import ConfigurationError
@@ -25,6 +24,7 @@ from exporter.model.views import ApprovalView, TargetView
 from exporter.outputs.notifications.planning import Plan
 from exporter.outputs.notifications.protocol import Checked, CheckTarget
 from exporter.outputs.notifications.schedule import MOST_ATTEMPTS_FOR_ONE, Schedule
+from exporter.outputs.notifications.section import reread
 from exporter.outputs.notifications.sender import SenderProcess
 from exporter.shared import Shared
 from exporter.state.outbox import Outbox, QueuedMessage
@@ -122,7 +122,7 @@ class Worker:
             if read == self._read:
                 return
             try:
-                fresh = addresses.reread(address)
+                fresh = reread(address)
                 if fresh != address:
                     self._use(fresh, plan)
             except ConfigurationError as error:

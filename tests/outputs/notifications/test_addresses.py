@@ -7,13 +7,13 @@ from urllib.parse import quote
 import pytest
 from apprise import Apprise
 
-from exporter.config import Overrides
 from exporter.config.addresses import Address, NotifyUrls, shown
 from exporter.errors import ConfigurationError
 from exporter.outputs.notifications import checking
 from exporter.outputs.notifications.planning import Plan
 from exporter.outputs.notifications.protocol import Checked, CheckTarget
 from exporter.outputs.notifications.sender import SenderProcess
+from tests.configs import checked
 
 pytestmark = pytest.mark.usefixtures("checks_in_process")
 CANARY = "canary0123456789abcdef"
@@ -50,7 +50,7 @@ def target(keys: str) -> str:
 def plan(folder: Path, text: str, urls: tuple[str, ...] = (), **environ: str) -> Plan:
     file = folder / "c.yml"
     file.write_text(text)
-    return checking.load(file, Overrides(), urls, environ)[1]
+    return checked(file, environ, urls)[1]
 
 
 def refused(folder: Path, text: str, urls: tuple[str, ...] = (), **environ: str) -> str:

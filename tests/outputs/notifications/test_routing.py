@@ -2,6 +2,7 @@ import pytest
 
 from exporter import config
 from exporter.config import Config, Notifications, Route
+from exporter.config.addresses import Address
 from exporter.config.loading import Loaded
 from exporter.config.match import Match, Scope
 from exporter.config.yamlfile import YamlFile
@@ -60,7 +61,8 @@ def test_what_holds_without_routes(
     """Targets without any route get everything about this VM; so does --notify, whatever the routes."""
     targets = tuple(config.Target(name, url="json://h/") for name in configured)
     settings = Config(notifications=Notifications(targets=targets, routes=tuple(routes)))
-    plan = plan_of(Loaded(settings, YamlFile(), (), extra))
+    addresses = [Address(name, url="json://h/") for name in extra]
+    plan = plan_of(Loaded(settings, YamlFile(), (), {"notifications": addresses}))
     assert [route.targets for route in plan.routes] == expected
 
 
