@@ -82,7 +82,7 @@ def test_receivers_that_fail_after_nine_seconds(vm: Vm) -> None:
             grave = [event(f"grave {number}", EventType="Terminate") for number in range(5)]
             mild = [event(f"freeze {number}", EventType="Freeze") for number in range(19)]
             vm.tell(*grave, *mild)
-            eventually(lambda: len(well.requests) == 19, within=75)
+            eventually(lambda: len(well.requests) == 19)
             assert total(vm, ["well"], "failed") == 0
 
 

@@ -26,8 +26,10 @@ from exporter.outputs.notifications.protocol import (
 
 # The child of each takes some 10 MiB, and at most 16 MiB more than the sender process.
 MOST_ATTEMPTS = 4
-# Mail servers may take a minute, and must leave places for other services.
+# Mail servers may take a minute, and must leave places for other services. So must targets that fail, which
+# may be slow to do so, for those that work.
 _MOST_MAILS = 2
+_MOST_FAILED = 3
 # For a request whose child ends before it sends anything.
 _MOST_TRIES = 3
 _STOPPING = "the exporter is stopping"
@@ -90,8 +92,13 @@ class _Places:
     def _next(self) -> _Waiting | None:
         if len(self._held) >= MOST_ATTEMPTS:
             return None
-        has_room = sum(request.is_mail for request in self._held) < _MOST_MAILS
-        allowed = (request for request in self._waiting if has_room or not request.is_mail)
+        takes_mail = sum(request.is_mail for request in self._held) < _MOST_MAILS
+        takes_failed = sum(request.failed for request in self._held) < _MOST_FAILED
+        allowed = (
+            request
+            for request in self._waiting
+            if (takes_mail or not request.is_mail) and (takes_failed or not request.failed)
+        )
         return min(allowed, key=lambda request: request.failed, default=None)
 
 

@@ -90,8 +90,9 @@ class HeldChildren:
             end.set()
 
 
-def test_four_attempts_at_once(process: SenderProcess) -> None:
-    """Of those that wait, targets whose last attempt failed come last, and mail has two places at most."""
+@contextlib.contextmanager
+def asking(process: SenderProcess) -> Iterator[tuple[HeldChildren, Callable[..., None]]]:
+    """Yield held children, and what asks for a target and waits until it has a place, or is ``waiting``."""
     held = HeldChildren()
     process._children = held
     with ThreadPoolExecutor(9) as pool:
@@ -104,6 +105,26 @@ def test_four_attempts_at_once(process: SenderProcess) -> None:
             else:
                 eventually(lambda: target in held.begun)
 
+        yield held, ask
+
+
+def test_targets_that_fail_leave_a_place(process: SenderProcess) -> None:
+    """Three of them have one at a time, so that a target that works need not wait for them."""
+    with asking(process) as (held, ask):
+        for number in range(3):
+            ask(f"failed {number}", failed=True)
+        ask("failed 3", failed=True, waiting=1)
+        ask("a")
+        held.ended["failed 0"].set()
+        eventually(lambda: "failed 3" in held.begun)
+        process.close()
+        held.stop()
+    assert held.begun == ["failed 0", "failed 1", "failed 2", "a", "failed 3"]
+
+
+def test_four_attempts_at_once(process: SenderProcess) -> None:
+    """Of those that wait, targets whose last attempt failed come last, and mail has two places at most."""
+    with asking(process) as (held, ask):
         ask("mail 1", is_mail=True)
         ask("mail 2", is_mail=True)
         ask("mail 3", is_mail=True, waiting=1)
