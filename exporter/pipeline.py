@@ -103,7 +103,7 @@ class Pipeline:
         for output in self._outputs:
             output.configure(loaded, environ)
         # The poller takes it over later, after the poll in progress.
-        self._poller.configure(settings, client, max(output.sampled_share for output in self._outputs))
+        self._poller.configure(settings, client)
         file = loaded.file.path
         signals = tuple(signal for output in self._outputs for signal in output.signals)
         self.configuration = ConfigurationView(

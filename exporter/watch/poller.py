@@ -120,7 +120,7 @@ class Poller:
         self._watchdog = watchdog
         self._died = died
         self._lock = threading.Lock()
-        self._next: tuple[Config, ImdsClient, float] | None = None
+        self._next: tuple[Config, ImdsClient] | None = None
         self._client: ImdsClient | None = None
         self._sleep = Sleep(clock)
         self._due = -math.inf
@@ -130,13 +130,10 @@ class Poller:
         self._loop = Loop("poller", self._step, failed=self._die)
         inbox.connect(self._loop)
 
-    def configure(self, config: Config, client: ImdsClient, sampled_share: float) -> None:
-        """Set the configuration and the client for the next polls, and poll now.
-
-        ``sampled_share`` is that of `Snapshot`.
-        """
+    def configure(self, config: Config, client: ImdsClient) -> None:
+        """Set the configuration and the client for the next polls, and poll now."""
         with self._lock:
-            replaced, self._next = self._next, (config, client, sampled_share)
+            replaced, self._next = self._next, (config, client)
         if replaced is not None:
             replaced[1].close()
         self._loop.wake()
@@ -195,8 +192,8 @@ class Poller:
             return
         if self._client is not None:
             self._client.close()
-        config, self._client, sampled_share = given
-        self._watch.configure(config, self._client, sampled_share)
+        config, self._client = given
+        self._watch.configure(config, self._client)
         self._pauses = PollPauses(config.imds.poll_interval, clock=self._clock)
         self._due = -math.inf
 

@@ -287,7 +287,7 @@ class Watch:
         store.renew_lives()
         self._publish(store.load())
 
-    def configure(self, settings: Config, imds: ImdsClient, sampled_share: float) -> None:
+    def configure(self, settings: Config, imds: ImdsClient) -> None:
         """Apply a configuration and its client; a name from IMDS is kept if none is configured."""
         for decider in self._deciders:
             decider.use(settings, imds)
@@ -303,7 +303,7 @@ class Watch:
             api_version=imds.api_version,
             all_events=settings.metrics.events == "all",
             resources=settings.metrics.resources,
-            sampled_share=sampled_share,
+            sampled_share=max((output.sampled_share for output in self._outputs), default=0.0),
             poll_interval=settings.imds.poll_interval,
         )
         self._facts.tags = settings.metrics.tags
