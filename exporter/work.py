@@ -122,7 +122,8 @@ class Backoff:
     def failed(self, took: float = 0.0) -> float:
         """Return the pause after another failure; ``took`` is the duration of the attempt.
 
-        Early on, pause and attempt together last ``early_longest`` at most, or ``took`` and ``first``.
+        Early on, an attempt begins at most ``early_longest`` after the failed one began, or ``first`` after
+        the end of one that took longer.
         """
         now = self._clock.monotonic()
         if not self.failures:

@@ -144,7 +144,7 @@ class Messages:
             self._count += 1
 
     def expect(self, addresses: Iterable[Address]) -> None:
-        """Take note of the targets that there are."""
+        """Set the targets whose results are shown."""
         with self._lock:
             self._results = {address.target: (address, None) for address in addresses}
 

@@ -1,10 +1,10 @@
 """The effects of a document, as a pure function of the known state, the document and the time.
 
-First its events are matched with the lives that are known. An event may continue under another id
+First its events are matched with the known lives. An event may continue under another id
 (succession): Microsoft's mock server of Scheduled Events changes the id at every status. Then lives begin, go
 on and end.
 
-At last, events that are about to start become imminent: the notice that is left falls to a threshold of
+Finally, events that are about to start become imminent: their remaining notice falls to a threshold of
 ``events.imminent``. Each threshold counts once per life, and again if NotBefore is postponed beyond it.
 `Life.notice_left` has the notice by which that was last decided, so that neither a restart nor a step of the
 clock repeats it.
@@ -535,7 +535,7 @@ class _Walk:
 
 
 def _surplus_of(past: dict[str, Life], now: datetime) -> list[str]:
-    """Return the keys of past lives that are too old, or too much; ``past`` is oldest first."""
+    """Return the keys of past lives that are too old or exceed the limit; ``past`` is oldest first."""
     oldest = now - HISTORY
     room = MOST_PAST_BYTES
     surplus = []

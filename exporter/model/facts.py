@@ -1,7 +1,7 @@
-"""What has happened, as receivers of spans and log records are told of it.
+"""What has happened, for the receivers of spans and log records.
 
-A fact is stored in the transaction of what it describes. What is sent follows from it alone, so that it is
-the same whenever it is composed, also after a restart.
+A fact is stored in the transaction of what it describes. Spans and records are composed from facts alone, so
+that they are the same whenever they are composed, also after a restart.
 """
 
 from datetime import datetime
@@ -20,7 +20,7 @@ WorkKind = Literal["message", "hook", "approval"]
 
 
 class TransitionFact(msgspec.Struct, frozen=True, omit_defaults=True, tag="transition"):
-    """A transition of an event. Of its life's earlier transitions only the end has all."""
+    """A transition of an event. Only the fact of an end has all earlier transitions of the life."""
 
     occurrence: Occurrence
     # Of the transition in its life, from 1.

@@ -28,7 +28,7 @@ _MOST_ITEMS = 100
 
 
 def weight(row: bytes) -> int:
-    """Return what JSON counts for where bytes are limited: a quarter of what it takes in memory at most."""
+    """Return what JSON counts for where bytes are limited; decoded, it takes up to four times as much."""
     return len(row) + _VALUE_BYTES * row.count(b",")
 
 
@@ -221,7 +221,7 @@ class WatchState(msgspec.Struct, frozen=True):
 
     @property
     def room(self) -> int:
-        """What the current lives may still take; below 0 only what the newest document has may be added."""
+        """The bytes that the current lives may still grow by; while it is negative, they are full."""
         return MOST_CURRENT_BYTES - sum(life.weight for life in self.current.values())
 
     @property

@@ -169,7 +169,7 @@ class Decider(Output):
         """Do nothing before the next `look`, because what is known is about to change."""
 
     def polled(self, error: ImdsError | None, seconds: float, *, changed: bool) -> None:
-        """Take note of a poll that took some seconds: its failure, or whether the document has changed."""
+        """Receive the result of a poll: its error, its duration, and whether the document has changed."""
 
     def look(self, seen: Snapshot, *, fresh: bool = False) -> bool:
         """Decide about all events, and act if the document is ``fresh``; return whether one is needed."""

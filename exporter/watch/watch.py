@@ -69,8 +69,8 @@ _RECORD_PENDING_SECONDS = 10.0
 class Outages:
     """Reports that an outage begins or ends, once each, also across restarts; used by one thread.
 
-    The state is told the time of the last valid document now and then, and when polls begin to fail. Of the
-    time before this process, what is certain counts: an outage goes on over restarts within one boot.
+    The time of the last valid document is recorded at intervals, and when polls begin to fail, so that an
+    outage continues across restarts within one boot.
     """
 
     def __init__(self, store: Store, outputs: Sequence[Output], clock: Clock) -> None:
@@ -79,7 +79,7 @@ class Outages:
         self._clock = clock
         # For how many seconds there is no valid document before that is an outage.
         self.after = math.inf
-        # When the last document was valid, on the monotonic clock, and when the state was told of one.
+        # When the last document was valid, and when that was last recorded, on the monotonic clock.
         self._valid_at = clock.monotonic() - (seconds_since(store.failing, clock) or 0.0)
         self._recorded_at = -math.inf
 
@@ -122,14 +122,14 @@ class Outages:
         log.warning(change.value, extra={"since": outage.since, "error": seen.last_error})
 
 
-# By then, most problems that are still there have been found again.
+# By then, problems that persist have been reported again.
 _FIND_AGAIN_SECONDS = 60.0
 
 
 class Problems:
     """Records the problems of the exporter as facts; used by one thread.
 
-    What a former process told as active is over if it has not been found again a minute after the start.
+    A problem that the previous process left active is over if it is not reported again within a minute.
     """
 
     def __init__(self, store: Store, health: Health, clock: Clock) -> None:
@@ -185,7 +185,7 @@ _PATIENCE = 9.0
 
 
 class ImdsMetadata:
-    """What IMDS has told about this VM; used by one thread. ``tags`` are those that are shown."""
+    """The facts about this VM from IMDS; used by one thread. ``tags`` are those that are shown."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -206,7 +206,7 @@ class ImdsMetadata:
         return self._vm.with_tags(self.tags) if self._vm else None
 
     def renew(self) -> None:
-        """Ask IMDS, which may be another one, with the next document; until then keep what is known."""
+        """Ask IMDS, which may be another one, again at the next poll; until then the facts stay."""
         # Whether they are those of the IMDS in use.
         self.is_current = False
         self._due = self._clock.monotonic()
@@ -233,7 +233,7 @@ _MOST_LOGGED = 10  # of each document
 
 
 class Defects:
-    """The defects of the newest document; used by one thread. Those of the one before are not new."""
+    """Reports the defects of documents; used by one thread. Defects of the document before are not new."""
 
     def __init__(self, metrics: Metrics, health: Health) -> None:
         self._metrics = metrics
@@ -271,7 +271,7 @@ class Watch:
         self._deciders = tuple(output for output in outputs if isinstance(output, Decider))
         self._outages = Outages(store, outputs, self._clock)
         self._problems = Problems(store, self._health, self._clock)
-        # What IMDS told a former process; this VM goes by it until IMDS has answered.
+        # The name that IMDS returned to the previous process; used until IMDS has answered.
         self._former_name = store.certain_instance
         # A digest of the newest document; None if it has to be processed again.
         self._digest: bytes | None = None
@@ -440,7 +440,7 @@ class Watch:
         self._store.record(step, [job for output in self._outputs for job in output.compose(step, seen)])
         self._publish(step.known)
         if step.occurrences or self.snapshot.current != seen.current:
-            # Also for what is told later, such as a second postponement within a minute.
+            # Also for changes that are reported later, such as a second postponement within a minute.
             for output in self._outputs:
                 output.wake()
         for occurrence in step.occurrences:

@@ -151,7 +151,7 @@ class Drainer:
             self._changed()
 
     def _miss(self, reason: str) -> None:
-        """Take note that the API server could not be asked to do what should be done."""
+        """Record that the drain cannot go on because a request to the API server failed."""
         self._node = self._node or self._reconciler.node
         if self._node is None and self._settings.skip_node_labels:
             return
