@@ -225,13 +225,13 @@ class App:
         log.error("exiting, so that a supervisor can restart the exporter", extra={"reason": hanging})
         return False
 
-    def _take(self, found: Mistakes, *, refuse: bool) -> None:
+    def _take(self, mistakes: Mistakes, *, refuse: bool) -> None:
         """Report what the check of targets found until a reload; with ``refuse``, it ends the start."""
         if self._config is not self._loaded.config:
             return
         if refuse:
-            found.check()
-        self._reported = found.problems
+            mistakes.check()
+        self._reported = mistakes.problems
         for problem in self._reported:
             self.health.report(DegradedReason.NOTIFICATIONS_FAILING, problem, problem)
 

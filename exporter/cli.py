@@ -173,7 +173,7 @@ def simulate(**flags: Any) -> None:
     # Not an event: the handler could interrupt its wait while that holds the lock.
     signals: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda found, _: signals.put(found))
+        signal.signal(number, lambda received, _: signals.put(received))
     with SimulatorServer(simulator, flags["web_listen_address"]) as server:
         click.echo(f"IMDS simulator at {server.url}; try: {invoked()} run --imds.endpoint {server.url}")
         for vm, url in list(server.urls.items())[1:]:
@@ -232,7 +232,7 @@ def approve(event_ids: tuple[str, ...], *, yes: bool, wait: bool, timeout: float
 )
 @click.option(
     "--transition",
-    type=click.Choice([one.value for one in _TESTABLE]),
+    type=click.Choice([change.value for change in _TESTABLE]),
     help="Send a sample of this transition only.",
 )
 @click.option(
@@ -255,7 +255,7 @@ def notify_test(*, target: str | None, transition: str | None, every: bool, **fl
     from exporter.outputs.notifications.checking import opened
 
     logs.configure(flags["log_level"], flags["log_format"])
-    wanted = next((one for one in _TESTABLE if one.value == transition), None)
+    wanted = next((change for change in _TESTABLE if change.value == transition), None)
     mistakes = Mistakes()
     loaded = app.read(flags["config_file"], overrides(flags), flags["notify"], os.environ, mistakes)
     with opened(loaded, os.environ, mistakes) as (plan, sender):

@@ -56,8 +56,8 @@ class Mistakes:
 
 def _line(problem: str) -> int:
     """Return the line of a problem that begins with ``FILE:LINE: ``; 0 for any other."""
-    found = re.match(r"[^:]*(?::[^:]+)*?:(\d+): ", problem)
-    return int(found[1]) if found else 0
+    match = re.match(r"[^:]*(?::[^:]+)*?:(\d+): ", problem)
+    return int(match[1]) if match else 0
 
 
 class PollOutcome(StrEnum):
@@ -135,17 +135,17 @@ def is_encodable(text: str) -> bool:
     return True
 
 
-def did_you_mean(wrong: str, known: Collection[str], otherwise: str = "") -> str:
+def did_you_mean(wrong: str, words: Collection[str], otherwise: str = "") -> str:
     """Return a remedy: the known word that is likely to be meant, or else all of them."""
-    meant = near(wrong, known)
-    return f"did you mean {meant}?" if meant else otherwise or f"must be one of: {', '.join(known)}"
+    meant = near(wrong, words)
+    return f"did you mean {meant}?" if meant else otherwise or f"must be one of: {', '.join(words)}"
 
 
-def near(wrong: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+def near(wrong: str, words: Iterable[str], cutoff: float = 0.6) -> str:
     """Return the known word that is the most similar, "" if none is similar enough."""
     from difflib import get_close_matches
 
-    folded = {word.lower(): word for word in known}
+    folded = {word.lower(): word for word in words}
     return next((folded[word] for word in get_close_matches(wrong.lower(), folded, 1, cutoff)), "")
 
 
@@ -170,8 +170,8 @@ def without(text: str, secrets: Iterable[str]) -> str:
 def _without_start(text: str, part: str) -> str:
     """Return a text without the start of a part at its end: the text may have been cut there."""
     end = text[-len(part) :]
-    for found in re.finditer(rf"(?={re.escape(part[:_LONG_PART])})", end, re.IGNORECASE):
-        rest = end[found.start() :]
+    for match in re.finditer(rf"(?={re.escape(part[:_LONG_PART])})", end, re.IGNORECASE):
+        rest = end[match.start() :]
         if part[: len(rest)].lower() == rest.lower():
             return text.removesuffix(rest) + "..."
     return text
@@ -187,7 +187,7 @@ def _parts(secrets: Iterable[str]) -> set[str]:
 
     That is as written, decoded, percent-encoded once or twice, and in base64, as credentials are sent.
     """
-    found: set[str] = set()
+    texts: set[str] = set()
     for secret in secrets:
         address, _, query = secret.partition("://")[2].partition("?") if "://" in secret else (secret, "", "")
         pairs = [pair.partition("=") for pair in query.split("&")]
@@ -196,13 +196,13 @@ def _parts(secrets: Iterable[str]) -> set[str]:
         values += [name for name, is_pair, _ in pairs if not is_pair or re.search(r"\d", name)]
         parts = {part for text in (address, *values) for part in (text, *_SEPARATORS.split(text))}
         decoded = {shown for part in parts for shown in (unquote(part), unquote_plus(part))}
-        found |= parts | decoded | {part for text in decoded for part in _SEPARATORS.split(text)}
+        texts |= parts | decoded | {part for text in decoded for part in _SEPARATORS.split(text)}
         if credentials := address.partition("/")[0].rpartition("@")[0]:
-            found.add(basic(credentials))
-    found -= {"", "yes", "no"}
-    quoted = {quote(part, safe="") for part in found}
+            texts.add(basic(credentials))
+    texts -= {"", "yes", "no"}
+    quoted = {quote(part, safe="") for part in texts}
     encoded = {
-        encode(part.encode()).decode() for part in found if len(part) >= _LONG_PART for encode in _BASE64
+        encode(part.encode()).decode() for part in texts if len(part) >= _LONG_PART for encode in _BASE64
     }
     encoded |= {part.rstrip("=") for part in encoded}
-    return found | quoted | {quote(part, safe="") for part in quoted} | encoded
+    return texts | quoted | {quote(part, safe="") for part in quoted} | encoded

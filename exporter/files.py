@@ -66,10 +66,10 @@ def read_text(path: Path) -> str:
 def stamp(path: Path) -> Stamp:
     """Return modification time, size and inode; None if the file cannot be found."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _regular(path: Path, flags: int) -> int:
@@ -91,8 +91,8 @@ def refuse_unsafe(directory: Path, names: Iterable[str], user: int | None = None
         owners, groups = {user, 0}, {os.getegid(), *os.getgroups()}
         for path in (directory, *(directory / name for name in names)):
             with contextlib.suppress(OSError):
-                found = path.stat() if path == directory else path.lstat()
-                mode = found.st_mode
+                status = path.stat() if path == directory else path.lstat()
+                mode = status.st_mode
                 special = not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
                 shared = mode & stat.S_ISVTX and mode & stat.S_IWOTH
                 if path == directory and (special or shared):
@@ -100,12 +100,12 @@ def refuse_unsafe(directory: Path, names: Iterable[str], user: int | None = None
                     raise ConfigurationError(f"{path} cannot hold the state; choose a directory of its own")
                 if special:
                     raise ConfigurationError(f"{path} is not a regular file; run: rm {path}")
-                if found.st_uid not in owners:
+                if status.st_uid not in owners:
                     raise ConfigurationError(
-                        f"{path} belongs to another user (uid {found.st_uid}); "
+                        f"{path} belongs to another user (uid {status.st_uid}); "
                         f"if you trust its content, run: chown {user} {path}"
                     )
-                if mode & stat.S_IWOTH or (mode & stat.S_IWGRP and found.st_gid not in groups):
+                if mode & stat.S_IWOTH or (mode & stat.S_IWGRP and status.st_gid not in groups):
                     raise ConfigurationError(f"{path} can be written by other users; run: chmod go-w {path}")
 
 

@@ -61,18 +61,18 @@ class Health:
     def report(self, reason: DegradedReason, message: str, subject: str = "") -> None:
         """Report a problem, or the newest message of one."""
         with self._lock:
-            known = self._problems.get((reason, subject))
-            if known is not None and known.message == message:
+            problem = self._problems.get((reason, subject))
+            if problem is not None and problem.message == message:
                 return
-            since = known.since if known else self._clock.now()
+            since = problem.since if problem else self._clock.now()
             self._problems[reason, subject] = Problem(reason, message, since, subject)
         log.warning("degraded", extra={"reason": reason.value, "problem": message})
 
     def clear(self, reason: DegradedReason, subject: str = "") -> None:
         with self._lock:
-            known = self._problems.pop((reason, subject), None)
-        if known is not None:
-            log.info("recovered", extra={"reason": reason.value, "problem": known.message})
+            problem = self._problems.pop((reason, subject), None)
+        if problem is not None:
+            log.info("recovered", extra={"reason": reason.value, "problem": problem.message})
 
     def check_clock(self, offset: float, other: str, effect: str, subject: str = "") -> None:
         """Report that this VM's clock is ahead of another one by over a minute, or behind it, or clear that.

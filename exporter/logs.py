@@ -71,10 +71,10 @@ class FieldsFormatter(logging.Formatter):
 def _writes_to_journal() -> bool:
     """Return whether standard error is the journal's stream, see systemd.exec(5), JOURNAL_STREAM."""
     try:
-        found = os.fstat(2)
+        status = os.fstat(2)
     except OSError:
         return False
-    return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+    return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
 
 
 def _plain(value: object) -> Any:

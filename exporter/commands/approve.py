@@ -167,16 +167,16 @@ def _wait(imds: _Imds, followed: Followed, seconds: float, clock: Clock) -> int:
 def _wanted(imds: _Imds, event_ids: Sequence[str]) -> tuple[Document, list[ScheduledEvent]]:
     """Return the newest document, and its events of these ids or their beginnings, each once."""
     document = imds.document()
-    found = [_scheduled(document, event_id) for event_id in event_ids]
-    return document, list({event.key: event for event in found}.values())
+    events = [_scheduled(document, event_id) for event_id in event_ids]
+    return document, list({event.key: event for event in events}.values())
 
 
 def _scheduled(document: Document, event_id: str) -> ScheduledEvent:
-    found = chosen(event_id, document.events, lambda event: [event.event_id], "; nothing was approved")
-    if found.event_status != SCHEDULED:
-        status = printable(found.event_status)
-        raise ExporterError(f"{printable(found.event_id)} is {status} already; nothing was approved")
-    return found
+    event = chosen(event_id, document.events, lambda event: [event.event_id], "; nothing was approved")
+    if event.event_status != SCHEDULED:
+        status = printable(event.event_status)
+        raise ExporterError(f"{printable(event.event_id)} is {status} already; nothing was approved")
+    return event
 
 
 def _show(events: Sequence[ScheduledEvent], instance: str | None, clock: Clock) -> None:

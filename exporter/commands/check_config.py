@@ -35,7 +35,9 @@ def _check(file: Path) -> bool:
         loaded.warn()
         advice = Mistakes()
         sections = (output.section for output in app.OUTPUTS)
-        for keys, text in itertools.chain.from_iterable(one.advice(loaded.config) for one in sections):
+        for keys, text in itertools.chain.from_iterable(
+            section.advice(loaded.config) for section in sections
+        ):
             # Advice compares its place with these sections, and what is faulty has its default.
             if all(map(loaded.file.is_sound, ("approval", "events", "hooks", "imds", "kubernetes", keys[0]))):
                 advice.problems += loaded.file.error(keys, text).problems

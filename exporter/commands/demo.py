@@ -56,7 +56,7 @@ def run(options: Options, clock: Clock) -> int:
     # Not an event: the handler could interrupt its wait while that holds the lock.
     signals: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda found, _: signals.put(found))
+        signal.signal(number, lambda received, _: signals.put(received))
     console = Console()
     with demonstrating(options, clock) as demo:
         if not console.is_interactive:
@@ -181,12 +181,12 @@ class _Sender(SenderProcess):
         self._messages = messages
 
     def ask(self, request: Request, **facts: Any) -> Delivery | Checked:
-        found = super().ask(request, **facts)
-        if isinstance(request, Send) and isinstance(found, Delivery):
-            self._messages.record(request.address.target, found)
-            if found.rendered is not None:
-                self._messages.keep(found.rendered)
-        return found
+        answer = super().ask(request, **facts)
+        if isinstance(request, Send) and isinstance(answer, Delivery):
+            self._messages.record(request.address.target, answer)
+            if answer.rendered is not None:
+                self._messages.keep(answer.rendered)
+        return answer
 
 
 class _Notifications(Notifications):
@@ -207,8 +207,8 @@ class DemoPlan(Plan, frozen=True, kw_only=True):
 
     def request(self, target: str, message: AnyMessage, now: datetime) -> Send:
         at = message.at
-        found = super().request(target, message, at + (now - at) / self.speed)
-        return msgspec.structs.replace(found, marker="") if target == TERMINAL else found
+        send = super().request(target, message, at + (now - at) / self.speed)
+        return msgspec.structs.replace(send, marker="") if target == TERMINAL else send
 
 
 def marked(plan: Plan, speed: float) -> DemoPlan:

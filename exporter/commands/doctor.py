@@ -67,7 +67,9 @@ def imds(
         try:
             vm = asked_again(client.instance, clock)
             used = status.api_version if status else api_version
-            yield Diagnosis(OK, "imds", f"{endpoint} answers; {_version(used, known=status is not None)}")
+            yield Diagnosis(
+                OK, "imds", f"{endpoint} answers; {_version(used, is_running=status is not None)}"
+            )
         except ImdsError as error:
             yield _unusable(error, status)
         yield _scheduled_events(status, clock.now())
@@ -87,8 +89,8 @@ def _unusable(error: ImdsError, status: Status | None) -> Diagnosis:
     return Diagnosis(FAILURE, "imds", text)
 
 
-def _version(used: str, *, known: bool) -> str:
-    if not known and used == AUTO:
+def _version(used: str, *, is_running: bool) -> str:
+    if not is_running and used == AUTO:
         return "the exporter will use the newest API version that it knows"
     spot = "has" if used == NEWEST_API_VERSION else "does not have"
     return f"API version {used}, which {spot} rebalance recommendations for Spot VMs"
@@ -115,15 +117,15 @@ def _scheduled_events(status: Status | None, now: datetime) -> Diagnosis:
 
 def _name(configured: str, status: Status | None, vm: VirtualMachine | None) -> Diagnosis:
     used = configured or (status.instance if status else "") or ""
-    known = vm.name if vm is not None else ""
-    if used and known and normal_name(used) != normal_name(known):
+    returned = vm.name if vm is not None else ""
+    if used and returned and normal_name(used) != normal_name(returned):
         text = (
-            f"instance.name is {used}, IMDS returns {known}: events that name {known} count as those of "
-            f"another VM; remove instance.name unless events name {used}"
+            f"instance.name is {used}, IMDS returns {returned}: events that name {returned} count as those "
+            f"of another VM; remove instance.name unless events name {used}"
         )
         return Diagnosis(FAILURE, "name", text)
-    if used or known:
-        return Diagnosis(OK, "name", f"{used or known}, from {'instance.name' if configured else 'IMDS'}")
+    if used or returned:
+        return Diagnosis(OK, "name", f"{used or returned}, from {'instance.name' if configured else 'IMDS'}")
     text = "unknown: nothing is approved and no hook runs until IMDS returns it; or set instance.name"
     return Diagnosis(FAILURE, "name", text)
 
@@ -220,18 +222,18 @@ class Asked(msgspec.Struct, frozen=True):
 def run(asked: Asked, clock: Clock) -> int:
     """Print each check when it is made, then notes and the next step; return 1 if one failed, else 0."""
     console = Console()
-    found, notes = [], []
+    results, notes = [], []
     status, answers = ask(asked.exporter_url)
     for finding in findings(asked, status, answers, clock):
         if finding.level is NOTE:
             notes.append(finding)
         else:
             _print(console, finding)
-            found.append(finding)
+            results.append(finding)
     for note in notes:
         _print(console, note)
-    console.print(_lines(console, "next", _next_step(found, status)), soft_wrap=True)
-    return 1 if _has_failed(found) else 0
+    console.print(_lines(console, "next", _next_step(results, status)), soft_wrap=True)
+    return 1 if _has_failed(results) else 0
 
 
 def _print(console: Console, finding: Diagnosis) -> None:
@@ -297,22 +299,22 @@ def ask(url: str) -> tuple[Status | None, Sequence[Diagnosis]]:
     except ExporterError as error:
         return None, [Diagnosis(WARNING, "exporter", str(error))]
     since = f", since {rfc3339(status.started)}" if status.started else ""
-    found = [Diagnosis(OK, "exporter", f"version {status.version} runs at {exporter.url}{since}")]
-    failing = [one.name for one in status.targets if one.delivers is False]
+    answers = [Diagnosis(OK, "exporter", f"version {status.version} runs at {exporter.url}{since}")]
+    failing = [target.name for target in status.targets if target.delivers is False]
     of_targets = (f"{DegradedReason.NOTIFICATIONS_FAILING}: target {name} " for name in failing)
     of_polls = status.problems[:1] if status.last_error else ()
     elsewhere = (*of_polls, f"{DegradedReason.INSTANCE_NAME_DIFFERS}:", *of_targets)
-    found += [
+    answers += [
         Diagnosis(FAILURE, "exporter", f"is degraded: {problem}")
         for problem in status.problems
         if not problem.startswith(elsewhere)
     ]
-    return status, found
+    return status, answers
 
 
 def _configuration(asked: Asked, in_use: ConfigurationView | None) -> tuple[Loaded, Sequence[Diagnosis]]:
     """Read the configuration as `run` does, or what is valid of it, unless the exporter's is examined."""
-    found = [] if in_use is None else [_in_use(asked, in_use)]
+    files = [] if in_use is None else [_in_use(asked, in_use)]
     loaded = Loaded(loading.load(None, asked.overrides), YamlFile())
     if in_use is None or asked.config_file is not None or asked.notify:
         mistakes = Mistakes()
@@ -326,13 +328,13 @@ def _configuration(asked: Asked, in_use: ConfigurationView | None) -> tuple[Load
                 loaded.warn()
         name = str(asked.config_file or "no file is specified; all keys have their defaults")
         if mistakes.problems or in_use is None:
-            found += _read("configuration", name, mistakes)
+            files += _read("configuration", name, mistakes)
     if asked.web_config_file is not None:
         mistakes = Mistakes()
         with mistakes:
             webfile.load(asked.web_config_file)
-        found += _read("web configuration", str(asked.web_config_file), mistakes)
-    return loaded, found
+        files += _read("web configuration", str(asked.web_config_file), mistakes)
+    return loaded, files
 
 
 def _read(subject: str, name: str, mistakes: Mistakes) -> Sequence[Diagnosis]:
@@ -403,17 +405,17 @@ def _scraped(status: Status, now: datetime) -> Diagnosis:
     return Diagnosis(OK, "scrape", f"/metrics was last requested {terminal.span(ago)} ago")
 
 
-def _has_failed(found: Iterable[Diagnosis]) -> bool:
-    return any(finding.level is FAILURE for finding in found)
+def _has_failed(findings: Iterable[Diagnosis]) -> bool:
+    return any(finding.level is FAILURE for finding in findings)
 
 
-def _next_step(found: Sequence[Diagnosis], status: Status | None) -> str:
-    if _has_failed(found):
+def _next_step(findings: Sequence[Diagnosis], status: Status | None) -> str:
+    if _has_failed(findings):
         return "correct the failures above, then run doctor again"
     if status is None:
         return "start the exporter, or correct --exporter.url, then run doctor again"
     if any(target.delivers is None for target in status.targets):
         return "send a sample message to every target, if you have not yet: notify-test, with these flags"
-    if any(finding.level is WARNING for finding in found):
+    if any(finding.level is WARNING for finding in findings):
         return "read the warnings above"
     return "nothing to correct; for a real event, restart a test VM from Azure's portal"

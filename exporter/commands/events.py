@@ -114,14 +114,14 @@ def chosen(wanted: str, events: Sequence[T], ids: Callable[[T], Sequence[str]], 
         ExporterError: there is none, or there are several; ``so`` is the consequence.
     """
     word = lower(wanted.strip())
-    found = [event for event in events if word in map(lower, ids(event))]
-    if not found and len(word) >= _LEAST_PREFIX:
-        found = [event for event in events if any(lower(each).startswith(word) for each in ids(event))]
-    if len(found) == 1:
-        return found[0]
-    names = ", ".join(printable(ids(event)[0]) for event in found or events) or "none"
+    matching = [event for event in events if word in map(lower, ids(event))]
+    if not matching and len(word) >= _LEAST_PREFIX:
+        matching = [event for event in events if any(lower(each).startswith(word) for each in ids(event))]
+    if len(matching) == 1:
+        return matching[0]
+    names = ", ".join(printable(ids(event)[0]) for event in matching or events) or "none"
     shown = printable(wanted)
-    if found:
+    if matching:
         raise ExporterError(f"{shown} is the beginning of several ids{so}. Write more of one of: {names}")
     if len(word) < _LEAST_PREFIX:
         shown = f"{shown!r}, without {_LEAST_PREFIX} characters of an id,"
@@ -194,8 +194,8 @@ class _Sources:
         if not self._ids or look.answer is None:
             return look
         events = look.answer.current
-        for wanted, known in self._ids.items():
-            self._ids[wanted] = known or chosen(wanted, events, lambda event: event.ids).id
+        for wanted, event_id in self._ids.items():
+            self._ids[wanted] = event_id or chosen(wanted, events, lambda event: event.ids).id
         shown = tuple(event for event in events if event.id in self._ids.values())
         return msgspec.structs.replace(look, answer=msgspec.structs.replace(look.answer, current=shown))
 

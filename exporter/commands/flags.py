@@ -287,18 +287,18 @@ def service_variables(run: click.Command, show: Mapping[str, str]) -> dict[str, 
         raise ExporterError(
             f"--service: there is no service {PROGRAM}; pass the configuration as --config.file"
         )
-    found = dict(word.split("=", 1) for word in shlex.split(show.get("Environment", "")))
+    variables = dict(word.split("=", 1) for word in shlex.split(show.get("Environment", "")))
     for path, optional in _files(show.get("EnvironmentFiles", "")):
         if path.exists() or not optional:
-            found.update(_read(path))
+            variables.update(_read(path))
     if _CREDENTIALS.exists():
-        found["CREDENTIALS_DIRECTORY"] = str(_CREDENTIALS)
+        variables["CREDENTIALS_DIRECTORY"] = str(_CREDENTIALS)
     if _STATE.exists():
-        found["STATE_DIRECTORY"] = str(_STATE)
-    found |= _flags(run, show.get("ExecStart", ""))
-    host, _, port = found.get("SCHEDULED_EVENTS_WEB_LISTEN_ADDRESS", ":9843").rpartition(":")
+        variables["STATE_DIRECTORY"] = str(_STATE)
+    variables |= _flags(run, show.get("ExecStart", ""))
+    host, _, port = variables.get("SCHEDULED_EVENTS_WEB_LISTEN_ADDRESS", ":9843").rpartition(":")
     reachable = host if host not in ("", "0.0.0.0", "[::]") else "127.0.0.1"  # noqa: S104  # not to listen on
-    return {"SCHEDULED_EVENTS_EXPORTER_URL": f"http://{reachable}:{port}"} | found
+    return {"SCHEDULED_EVENTS_EXPORTER_URL": f"http://{reachable}:{port}"} | variables
 
 
 def use_service(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -335,16 +335,16 @@ def _show() -> dict[str, str]:
         raise ExporterError(f"--service: systemctl failed: {words}") from error
     except OSError as error:
         raise ExporterError(f"--service: systemctl failed: {cause(error)}") from error
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     for name, _, value in (line.partition("=") for line in done.stdout.splitlines()):
         # Each file of variables is a line of its own.
-        found[name] = f"{found[name]}\n{value}" if name in found else value
-    return found
+        properties[name] = f"{properties[name]}\n{value}" if name in properties else value
+    return properties
 
 
 def _files(text: str) -> Iterator[tuple[Path, bool]]:
     """Yield each file, and whether it may be missing: ``/etc/a (ignore_errors=yes)``."""
-    for path, _, options in (one.partition(" (") for one in text.split("\n") if one):
+    for path, _, options in (entry.partition(" (") for entry in text.split("\n") if entry):
         yield Path(path), "ignore_errors=yes" in options
 
 
@@ -362,7 +362,7 @@ def _flags(run: click.Command, start: str) -> dict[str, str]:
     """Return the flags in a command line, ``{ path=... ; argv[]=PROGRAM run --a b ; ...}``, as variables."""
     words = shlex.split(start.partition("argv[]=")[2].partition(" ; ")[0])
     given = run.make_context("run", words[words.index("run") + 1 :] if "run" in words else [])
-    found = {}
+    variables = {}
     for option in run.params:
         name = option.name or ""
         if (
@@ -370,5 +370,5 @@ def _flags(run: click.Command, start: str) -> dict[str, str]:
             and given.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
         ):
             value = given.params[name]
-            found[str(option.envvar)] = " ".join(value) if option.multiple else str(value)
-    return found
+            variables[str(option.envvar)] = " ".join(value) if option.multiple else str(value)
+    return variables

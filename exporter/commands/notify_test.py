@@ -63,7 +63,7 @@ class Trial(NamedTuple):
         vm = _vm(endpoint_of(self.settings.imds.endpoint), self.clock, self.settings.instance.name)
         vm = replace(vm, node=self.plan.node)
         chosen: dict[str, list[AnyMessage]] = {}
-        for name in [one for one in self.plan.addresses if target in (None, one)]:
+        for name in [name for name in self.plan.addresses if target in (None, name)]:
             allowed = _allowed(self.plan.routes, name)
             about_watch = [
                 change
@@ -72,14 +72,14 @@ class Trial(NamedTuple):
             ]
             click.echo(_introduction(name, allowed, None if about_watch else transition), err=True)
             routes = allowed or {Transition.SCHEDULED: Route(targets=(name,))}
-            wanted = _wanted([one for one in routes if transition in (None, one)], every=every)
-            chosen[name] = [_sample(one, routes[one], name, vm, self.clock) for one in wanted]
+            wanted = _wanted([moment for moment in routes if transition in (None, moment)], every=every)
+            chosen[name] = [_sample(moment, routes[moment], name, vm, self.clock) for moment in wanted]
             chosen[name] += [_about_watch(change, name, vm, self.clock) for change in about_watch]
         posted = self._post_alerts(target, transition, vm.name) if transition not in _NO_ALERT else []
         tries = [*(self._try_all(chosen) if chosen else ()), *posted]
         for line in [_HEAD, *map(_row, tries)] if tries else ():
             click.echo(line)
-        lost = sum(not one.delivery.delivered for one in tries)
+        lost = sum(not attempt.delivery.delivered for attempt in tries)
         if lost or not tries:
             failed = f"{lost} of {len(tries)} messages did not arrive." if lost else "Nothing was sent."
             click.echo(failed, err=True)
@@ -88,8 +88,8 @@ class Trial(NamedTuple):
     def _try_all(self, chosen: Mapping[str, list[AnyMessage]]) -> list[Try]:
         """Send the messages to all targets at once, each target's in order; return the tries by target."""
         with ThreadPoolExecutor(len(chosen)) as pool:
-            found = pool.map(lambda name: list(self._try_target(name, chosen[name])), chosen)
-            return [one for tries in found for one in tries]
+            results = pool.map(lambda name: list(self._try_target(name, chosen[name])), chosen)
+            return [attempt for tries in results for attempt in tries]
 
     def _post_alerts(self, target: str | None, transition: Chosen | None, name: str) -> list[Try]:
         """Post an alert that ends after a minute to each Alertmanager, or the one that is wanted."""
@@ -116,8 +116,8 @@ class Trial(NamedTuple):
         address = self.plan.addresses[target]
         if self.plan.may_know_incidents(target):
             # A test must not leave one open, whether about an event or about the watch.
-            last = {one.incident: one for one in messages}.values()
-            messages = [*messages, *(_end(one, self.clock) for one in last if not one.resolves)]
+            last = {message.incident: message for message in messages}.values()
+            messages = [*messages, *(_end(message, self.clock) for message in last if not message.resolves)]
         for message in messages:
             begun = self.clock.monotonic()
             result = self.sender.ask(self.plan.request(target, message, self.clock.now()))
@@ -129,11 +129,11 @@ class Trial(NamedTuple):
 def _allowed(routes: Sequence[Route], target: str) -> dict[Transition, Route]:
     """Return the transitions that a target gets, in their order, each with the first route that matches."""
     own = [route for route in routes if target in route.targets]
-    found = {}
+    allowed = {}
     for transition in Transition:
-        if route := next((one for one in own if one.match.may_hold(transition)), None):
-            found[transition] = route
-    return found
+        if route := next((candidate for candidate in own if candidate.match.may_hold(transition)), None):
+            allowed[transition] = route
+    return allowed
 
 
 def _introduction(target: str, allowed: Collection[Transition], wanted: Chosen | None) -> str:
@@ -154,8 +154,10 @@ def _wanted(possible: list[Transition], *, every: bool) -> list[Transition]:
 def _sample(transition: Transition, route: Route, target: str, vm: VirtualMachine, clock: Clock) -> Message:
     """Return a message whose type and transition match the route."""
     event_type = (route.match.event_types or ("Reboot",))[0]
-    found = next(one for one in samples(vm, clock.now(), event_type) if one.transition is transition)
-    return replace(found, target=target)
+    message = next(
+        sample for sample in samples(vm, clock.now(), event_type) if sample.transition is transition
+    )
+    return replace(message, target=target)
 
 
 def _about_watch(change: WatchChange, target: str, vm: VirtualMachine, clock: Clock) -> WatchMessage:
@@ -167,17 +169,17 @@ def _end(message: AnyMessage, clock: Clock) -> AnyMessage:
     if isinstance(message, WatchMessage):
         end: AnyMessage = _about_watch(WatchChange.RECOVERED, message.target, message.vm, clock)
     else:
-        found = samples(message.vm, clock.now(), message.event.type)
-        end = next(one for one in found if one.transition is Transition.COMPLETED)
+        messages = samples(message.vm, clock.now(), message.event.type)
+        end = next(sample for sample in messages if sample.transition is Transition.COMPLETED)
     return replace(end, target=message.target, only_closes=True)
 
 
-def _row(one: Try) -> str:
-    arrived, reason = "yes" if one.delivery.delivered else "NO", one.delivery.reason
-    if one.delivery.skipped:
+def _row(attempt: Try) -> str:
+    arrived, reason = "yes" if attempt.delivery.delivered else "NO", attempt.delivery.reason
+    if attempt.delivery.skipped:
         arrived, reason = "-", "the service has no use for it, and was not asked"
-    whom = f"{one.target} at {one.address}{reason and f': {reason}'}"
-    return printable(_ROW.format(arrived, f"{one.seconds:.2f}s", one.transition, whom))
+    whom = f"{attempt.target} at {attempt.address}{reason and f': {reason}'}"
+    return printable(_ROW.format(arrived, f"{attempt.seconds:.2f}s", attempt.transition, whom))
 
 
 def _vm(endpoint: str, clock: Clock, name: str) -> VirtualMachine:

@@ -45,17 +45,17 @@ def written() -> str:
 def _property(value: dict[str, Any], *, required: bool) -> dict[str, Any]:
     """Return the schema of a key; one that is not required may be without a value."""
     default = value.pop("default", None)
-    choices = [_choice(one) for one in value.get("anyOf", [value]) if "enum" not in value]
+    choices = [_choice(part) for part in value.get("anyOf", [value]) if "enum" not in value]
     choices = choices or [{"enum": value["enum"]}]
     if not required and {"type": "null"} not in choices:
         choices.append({"type": "null"})
-    found: dict[str, Any] = {"anyOf": choices} if len(choices) > 1 else choices[0]
+    merged: dict[str, Any] = {"anyOf": choices} if len(choices) > 1 else choices[0]
     # Defaults of sections are those of their keys.
     if default is not None and not isinstance(default, dict):
         written = _written(default, choices[0])
         if written is not None:
-            found["default"] = written
-    return found
+            merged["default"] = written
+    return merged
 
 
 def _choice(value: dict[str, Any]) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def _choice(value: dict[str, Any]) -> dict[str, Any]:
 def _written(default: Any, value: Mapping[str, Any]) -> Any:
     """Return a default as it is written in the file; None if the value stands for something else there."""
     if isinstance(default, list | tuple):
-        return [_written(one, value["items"]) for one in default]
+        return [_written(item, value["items"]) for item in default]
     if value.get("pattern") == DURATION_PATTERN:
         return format_duration(default)
     return default if "pattern" not in value else None
@@ -78,34 +78,36 @@ def _written(default: Any, value: Mapping[str, Any]) -> Any:
 
 def _comments() -> dict[Place, str]:
     """Return the comments of the sample configuration by the keys that they are about."""
-    found: dict[Place, str] = {}
+    comments: dict[Place, str] = {}
     above: list[str] = []
     parents: list[tuple[int, str]] = []
     for line in re.sub("^#    #", "#    ", _sample(), flags=re.MULTILINE).splitlines():
         if key := _KEY.fullmatch(line):
             depth = len(key["indent"]) + len(key["item"] or "")
-            parents = [*(one for one in parents if one[0] < depth), (depth, key["key"])]
+            parents = [*(parent for parent in parents if parent[0] < depth), (depth, key["key"])]
             if text := key["text"] or (" ".join(above) if depth == 0 else ""):
-                found.setdefault(tuple(name for _, name in parents), text)
+                comments.setdefault(tuple(name for _, name in parents), text)
         elif key := _MATCH_KEY.fullmatch(line):
-            found["in_service", "match", key["key"]] = key["text"]
-        elif found and (more := re.fullmatch("# {9,}# (.*)", line)):
-            found[next(reversed(found))] += f" {more[1]}"
+            comments["in_service", "match", key["key"]] = key["text"]
+        elif comments and (more := re.fullmatch("# {9,}# (.*)", line)):
+            comments[next(reversed(comments))] += f" {more[1]}"
         above = [*above, line[2:]] if re.match("# [^ ]", line) else []
-    return found
+    return comments
 
 
 def _sample() -> str:
     package = Path(exporter.__file__).parent
     folders = (package / "assets", package.parent)
-    return next(path for one in folders if (path := one / "deploy" / "exporter.yml").exists()).read_text()
+    return next(
+        path for folder in folders if (path := folder / "deploy" / "exporter.yml").exists()
+    ).read_text()
 
 
 def _owner(place: Place) -> tuple[str, str]:
     """Return the name of the type that has the key at a place, and the key."""
     kind: Any = Config
     for key in place[:-1]:
-        field = next(one for one in msgspec.structs.fields(kind) if one.encode_name == key)
+        field = next(field for field in msgspec.structs.fields(kind) if field.encode_name == key)
         kind = next(_structs(field.type))
     return kind.__name__, place[-1]
 

@@ -83,10 +83,10 @@ def shown(url: str) -> str:
 
     It may be a token, or part of a password that has an unencoded ``@``, ``/`` or ``?``.
     """
-    found = _SCHEME.match(url)
-    if found is None:
+    match = _SCHEME.match(url)
+    if match is None:
         return "no URL"
-    scheme = found[1].lower()
+    scheme = match[1].lower()
     host = _host(url, scheme) if scheme in _WITH_HOST else ""
     return f"{scheme}://{host or '...'}"
 

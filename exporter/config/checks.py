@@ -45,8 +45,8 @@ def unknown_types(config: Config) -> Iterator[Fault]:
     for place, match in matches(config):
         for index, word in enumerate(match.event_types or ()):
             if word not in _KNOWN_TYPES:
-                known = did_you_mean(word, _KNOWN_TYPES, f"known are {', '.join(_KNOWN_TYPES)}")
-                yield (*place, "event_types", index), f"{word!r} is not a known event type; {known}"
+                remedy = did_you_mean(word, _KNOWN_TYPES, f"known are {', '.join(_KNOWN_TYPES)}")
+                yield (*place, "event_types", index), f"{word!r} is not a known event type; {remedy}"
 
 
 def values(
@@ -57,7 +57,9 @@ def values(
     items: Iterable[tuple[str | int, object]] = ()
     if isinstance(value, msgspec.Struct):
         fields = msgspec.structs.fields(value)
-        items = ((one.encode_name, getattr(value, one.name)) for one in fields if one.name not in without)
+        items = (
+            (field.encode_name, getattr(value, field.name)) for field in fields if field.name not in without
+        )
     elif isinstance(value, dict):
         items = value.items()
     elif isinstance(value, tuple):
@@ -111,7 +113,9 @@ def never(match: Match, config: Config) -> str:
     transitions = match.transitions
     statuses = set(match.statuses or EVENT_STATUSES)
     if transitions is not None:
-        possible = {status for one in transitions for status in STATUSES_AT.get(one, EVENT_STATUSES)}
+        possible = {
+            status for transition in transitions for status in STATUSES_AT.get(transition, EVENT_STATUSES)
+        }
         if match.statuses is not None and not statuses & possible:
             return "no event has one of these statuses at one of these transitions"
         statuses &= possible

@@ -46,20 +46,20 @@ def parse_selector(value: object) -> str:
     selector = str(value).strip()
     # Commas within parentheses separate values.
     requirements = re.split(r",(?![^(]*\))", selector) if selector else []
-    if not all(_is_requirement(one.strip()) for one in requirements):
+    if not all(_is_requirement(requirement.strip()) for requirement in requirements):
         raise ValueError("is not a valid label selector; write it like app=web,tier in (front, back),!test")
     return selector
 
 
 def _is_requirement(text: str) -> bool:
     """Return whether a text is a requirement of a label selector, such as ``tier in (front, back)``."""
-    if found := _SET.fullmatch(text):
-        key, values = found[1], found[3].split(",")
-    elif found := _EQUALITY.fullmatch(text):
-        key, values = found[1], [found[3]]
+    if match := _SET.fullmatch(text):
+        key, values = match[1], match[3].split(",")
+    elif match := _EQUALITY.fullmatch(text):
+        key, values = match[1], [match[3]]
     else:
         key, values = text.removeprefix("!"), []
-    return bool(_KEY.fullmatch(key.strip())) and all(_VALUE.fullmatch(one.strip()) for one in values)
+    return bool(_KEY.fullmatch(key.strip())) and all(_VALUE.fullmatch(value.strip()) for value in values)
 
 
 NodeName = Annotated[str, parsed(parse_node)]

@@ -95,9 +95,9 @@ def _replace(section: S, **given: object) -> S:
     )
 
 
-def add(found: Iterable[Fault], file: YamlFile, mistakes: Mistakes) -> None:
+def add(problems: Iterable[Fault], file: YamlFile, mistakes: Mistakes) -> None:
     """Add faults to ``mistakes``, except at faulty places, whose values are left out of the configuration."""
-    for keys, fault in found:
+    for keys, fault in problems:
         if file.is_sound(*keys):
             mistakes.problems += file.error(keys, fault).problems
 
@@ -150,8 +150,8 @@ class _Converter:
                 return self._struct(data, kind, keys)
             if isinstance(data, dict) and get_origin(kind) is dict:
                 _, item = get_args(kind)
-                found = {key: self.convert(value, item, (*keys, key)) for key, value in data.items()}
-                return _FAULTY if _FAULTY in found.values() else found
+                values = {key: self.convert(value, item, (*keys, key)) for key, value in data.items()}
+                return _FAULTY if _FAULTY in values.values() else values
             # A YAML set is accepted as a list, too.
             if isinstance(data, list | set | tuple) and (sequence := get_origin(kind)) in (tuple, list):
                 item = get_args(kind)[0]
@@ -173,9 +173,9 @@ class _Converter:
                 self.add(place, f"unknown key; {did_you_mean(key, fields)}")
             # Where templates of a target have no keys, those of the section around are used.
             elif value is not None and not (value == {} and field.default is None and _is_struct(field.type)):
-                found = self.convert(value, field.type, place)
-                if found is not _FAULTY:
-                    values[field.name] = found
+                converted = self.convert(value, field.type, place)
+                if converted is not _FAULTY:
+                    values[field.name] = converted
         for key, field in fields.items():
             if field.required and field.name not in values:
                 if data.get(key) is None:

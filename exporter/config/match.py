@@ -78,10 +78,10 @@ _TIME_OF_DAY = re.compile("([01][0-9]|2[0-3]|24(?=:00)):([0-5][0-9])")
 
 def parse_time_of_day(value: object) -> int:
     """Return minutes since midnight, written ``22:00``; ``24:00`` is the end of the day."""
-    found = _TIME_OF_DAY.fullmatch(str(value))
-    if found is None:
+    time = _TIME_OF_DAY.fullmatch(str(value))
+    if time is None:
         raise ValueError('is not a valid time of day; write it like "22:00"')
-    return int(found[1]) * 60 + int(found[2])
+    return int(time[1]) * 60 + int(time[2])
 
 
 def parse_zone(value: object) -> str:

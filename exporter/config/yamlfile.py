@@ -60,19 +60,19 @@ class YamlFile:
 
     def error(self, keys: Keys, message: str, line: int = 0) -> ConfigurationError:
         """Return the error ``file:line: key: message``, by default with the line of the key or its parent."""
-        known = keys
-        while known and known not in self._lines:
-            known = known[:-1]
+        nearest = keys
+        while nearest and nearest not in self._lines:
+            nearest = nearest[:-1]
         name = dotted(tuple(map(_shown, keys)))
         text = f"{f'{name}: ' if name else ''}{message}"
         # The error is shown on a terminal, which must not be controlled by the file.
         text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
-        place = f"{self.path}:{line or self._lines.get(known, 1)}: "
+        place = f"{self.path}:{line or self._lines.get(nearest, 1)}: "
         return ConfigurationError(text if self.path == Path() else place + text)
 
     def is_sound(self, *place: str | int) -> bool:
         """Return whether nothing faulty is at a place, in it or around it."""
-        return not any(place[: len(one)] == one[: len(place)] for one in self.faulty)
+        return not any(place[: len(faulty)] == faulty[: len(place)] for faulty in self.faulty)
 
     def locate(self, node: Any, keys: Keys = ()) -> None:
         """Record the lines of a PyYAML node and its descendants, and correct their texts and tags."""
@@ -110,8 +110,8 @@ class YamlFile:
         here = (*keys, str(node.value))
         if here in self._lines and not merges:
             self.repeated.append((here, line, self._lines[here]))
-            for known in [known for known in self._lines if known[: len(here)] == here]:
-                del self._lines[known]
+            for inner in [inner for inner in self._lines if inner[: len(here)] == here]:
+                del self._lines[inner]
         return str(node.value)
 
     def _text(self, scalar: Any) -> str:

@@ -153,15 +153,17 @@ class _Versions:
         """Return the version to ask for next, None if there is none."""
         if self.is_fixed:
             return None
-        named = [one for one in error.newest_versions if self._known is None or one in self._known]
+        named = [
+            version for version in error.newest_versions if self._known is None or version in self._known
+        ]
         newest = self._preferred[0]
         # A single 400 for a version that IMDS does know has been seen; another one would stay in use.
         is_unsure = not named or version in named
         if version in (newest, self.used) and refused[version] == 1 and is_unsure:
             return version
         # Versions are dates. Without an older one, the oldest of the newer ones differs least.
-        named = sorted((one for one in named if one < newest), reverse=True) or sorted(named)
-        return next((one for one in (*named, *self._preferred) if one not in refused), None)
+        named = sorted((version for version in named if version < newest), reverse=True) or sorted(named)
+        return next((version for version in (*named, *self._preferred) if version not in refused), None)
 
 
 class ImdsClient:
@@ -406,7 +408,11 @@ def _newest_versions(body: bytes) -> Sequence[str]:
         named = msgspec.json.decode(body, type=_Refusal).newest_versions
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ()
-    return [one for one in named if isinstance(one, str) and re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", one)]
+    return [
+        version
+        for version in named
+        if isinstance(version, str) and re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", version)
+    ]
 
 
 def asked_again(request: Callable[[], T], clock: Clock) -> T:

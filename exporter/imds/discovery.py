@@ -52,7 +52,7 @@ def discover_endpoint(paths: Sequence[Path] = LEASE_FOLDERS) -> str:
 
 def _lease_files(folders: Sequence[Path]) -> list[Path]:
     """Return the lease files, newest first."""
-    found: list[tuple[float, Path]] = []
+    leases: list[tuple[float, Path]] = []
     for folder in folders:
         try:
             paths = [path for path in folder.iterdir() if "lease" in path.name or folder.name == "leases"]
@@ -64,10 +64,10 @@ def _lease_files(folders: Sequence[Path]) -> list[Path]:
         for path in paths:
             try:
                 if path.is_file():
-                    found.append((path.stat().st_mtime, path))
+                    leases.append((path.stat().st_mtime, path))
             except OSError as error:
                 _skip(path, error.strerror or str(error))
-    return [path for _, path in sorted(found, reverse=True)]
+    return [path for _, path in sorted(leases, reverse=True)]
 
 
 def _address_in(path: Path) -> IPv4Address | None:

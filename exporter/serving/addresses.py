@@ -73,8 +73,8 @@ def _split(address: str) -> tuple[str, int]:
 
 def _bind(host: str, port: int) -> socket.socket:
     if host not in ("", "::"):
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, _, _, _, bound = min(found, key=lambda one: one[0] != socket.AF_INET)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, bound = min(addresses, key=lambda address: address[0] != socket.AF_INET)
         return socket.create_server(bound, family=family, backlog=BACKLOG)
     if socket.has_dualstack_ipv6():
         try:

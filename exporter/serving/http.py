@@ -65,8 +65,8 @@ def text(message: str, status: int = 200, headers: Mapping[str, str] = {}) -> Re
 def tagged(request: Request, response: Response) -> Response:
     """Return the response with an ETag of its body, or a 304 if the client has it (RFC 9110, 13.1.2)."""
     tag = f'"{hashlib.sha256(response.body).hexdigest()}"'
-    known = [one.strip().removeprefix("W/") for one in request.header(b"if-none-match").split(",")]
+    tags = [text.strip().removeprefix("W/") for text in request.header(b"if-none-match").split(",")]
     headers = {**response.headers, "etag": tag}
-    if request.method in ("GET", "HEAD") and (tag in known or "*" in known):
+    if request.method in ("GET", "HEAD") and (tag in tags or "*" in tags):
         return replace(response, body=b"", status=HTTPStatus.NOT_MODIFIED.value, headers=headers)
     return replace(response, headers=headers)

@@ -246,7 +246,9 @@ class Server:
         with self._changed:
             while len(self._open) >= self._max_connections:
                 # One that was ended counts until its thread has noticed.
-                if not any(one.ended for one in self._open) and (longest := _longest_wait(self._open)):
+                if not any(connection.ended for connection in self._open) and (
+                    longest := _longest_wait(self._open)
+                ):
                     longest.end()
                 if self._stopping or not self._changed.wait(deadline - time.monotonic()):
                     return False
@@ -325,8 +327,11 @@ class Server:
 
     def _limit_bodies(self, newest: Connection) -> None:
         """End others that receive a body if all bodies take too much memory; several may receive the same."""
-        while sum({id(one.body): len(one.body) for one in self._open}.values()) > _MOST_BODY_BYTES:
-            longest = _longest_wait(one for one in self._open if one.body)
+        while (
+            sum({id(connection.body): len(connection.body) for connection in self._open}.values())
+            > _MOST_BODY_BYTES
+        ):
+            longest = _longest_wait(connection for connection in self._open if connection.body)
             if longest is None or longest is newest:
                 return
             longest.end()
@@ -344,9 +349,9 @@ class Server:
 def _longest_wait(connections: Iterable[Connection]) -> Connection | None:
     """Return the connection to end first: of the address with the most of them, the longest wait."""
     waits = {
-        one: since
-        for one in connections
-        if not (one.trusted or one.ended) and (since := one.waiting) is not None
+        connection: since
+        for connection in connections
+        if not (connection.trusted or connection.ended) and (since := connection.waiting) is not None
     }
-    counts = Counter(one.address for one in waits)
-    return min(waits, key=lambda one: (-counts[one.address], waits[one]), default=None)
+    counts = Counter(connection.address for connection in waits)
+    return min(waits, key=lambda connection: (-counts[connection.address], waits[connection]), default=None)

@@ -42,8 +42,8 @@ def events_document(
     NotBefore is the start, rounded down to whole seconds, because an event never starts before it. An
     Advisory has none, as nothing is scheduled yet.
     """
-    known = (event for event in events if _TYPE_SINCE.get(event.plan.type, PREVIEW) <= version)
-    listed = [_fields(event, version, wall) for event in known]
+    supported = (event for event in events if _TYPE_SINCE.get(event.plan.type, PREVIEW) <= version)
+    listed = [_fields(event, version, wall) for event in supported]
     return msgspec.json.encode({"DocumentIncarnation": incarnation, "Events": listed})
 
 
@@ -67,8 +67,8 @@ def _fields(event: Event, version: str, wall: Callable[[float], datetime]) -> di
 def instance_document(vm_name: str, version: str = max(INSTANCE_VERSIONS)) -> dict[str, Any]:
     """Return made-up instance metadata for a VM of that name, the same at every start."""
     brought = _compute_by_version(vm_name)
-    known = [facts for since, facts in brought.items() if since <= version]
-    compute = {name: value for facts in known for name, value in facts.items()}
+    supported = [facts for since, facts in brought.items() if since <= version]
+    compute = {name: value for facts in supported for name, value in facts.items()}
     address = {"privateIpAddress": "10.0.0.4", "publicIpAddress": ""}
     interface = {
         "ipv4": {"ipAddress": [address], "subnet": [{"address": "10.0.0.0", "prefix": "24"}]},

@@ -82,15 +82,15 @@ class Scenario(msgspec.Struct, frozen=True):
 def load_scenarios(names: Sequence[str] | None = None) -> tuple[Scenario, ...]:
     """Load scenarios by name, or by path if it ends in .yaml or .yml; without names, all bundled ones."""
     bundled = _bundled()
-    found = []
+    scenarios = []
     for name in names or bundled:
         if name.endswith(_FILES):
-            found.append(_scenario(yamlfile.read(Path(name))))
+            scenarios.append(_scenario(yamlfile.read(Path(name))))
         elif name in bundled:
-            found.append(bundled[name])
+            scenarios.append(bundled[name])
         else:
             raise ConfigurationError(f"there is no such scenario; {did_you_mean(name, bundled)}")
-    return tuple(found)
+    return tuple(scenarios)
 
 
 @cache

@@ -147,8 +147,13 @@ def _is_deliberate(request: Request) -> bool:
 
 def _scenarios(simulator: Simulator) -> list[dict[str, object]]:
     return [
-        {"name": one.name, "title": one.title, "description": one.description, "events": len(one.events)}
-        for one in simulator.scenarios
+        {
+            "name": scenario.name,
+            "title": scenario.title,
+            "description": scenario.description,
+            "events": len(scenario.events),
+        }
+        for scenario in simulator.scenarios
     ]
 
 
@@ -300,22 +305,22 @@ class Application:
             return _tagged(request, msgspec.json.encode({"apiVersions": INSTANCE_VERSIONS}))
         path = request.path.removeprefix("/metadata/instance")
         try:
-            found = lookup(instance_document(self._vm, _version(request)), path)
+            value = lookup(instance_document(self._vm, _version(request)), path)
         except LookupError:
             return refused(HTTPStatus.NOT_FOUND, "Not found")
         if _parameter(request, "format") == "text":
-            return _tagged(request, as_text(found).encode(errors="replace"), TEXT)
-        if isinstance(found, str):
+            return _tagged(request, as_text(value).encode(errors="replace"), TEXT)
+        if isinstance(value, str):
             # Like IMDS, which returns a single value only with ``format=text``.
             return refused(HTTPStatus.BAD_REQUEST, "Bad request. A value has no JSON format; add format=text")
-        return _tagged(request, msgspec.json.encode(found))
+        return _tagged(request, msgspec.json.encode(value))
 
     def _approve(self, body: bytes) -> Response:
         try:
-            ids = [one.event_id for one in msgspec.json.decode(body, type=_StartRequests).requests]
+            ids = [start.event_id for start in msgspec.json.decode(body, type=_StartRequests).requests]
         except MALFORMED:
             return refused(HTTPStatus.BAD_REQUEST, "Bad request. The body is malformed")
-        if not ids or not all(self._simulator.knows(one) or _is_guid(one) for one in ids):
+        if not ids or not all(self._simulator.knows(event_id) or _is_guid(event_id) for event_id in ids):
             return refused(HTTPStatus.BAD_REQUEST, "Bad request. EventId is invalid")
         self._simulator.approve(ids)
         return Response(b"", JSON)

@@ -103,10 +103,10 @@ class Polls:
 
     def last_hour(self, now: datetime) -> tuple[Minute, ...]:
         """Return sixty minutes, oldest first; those in which the exporter did not run have no polls."""
-        known = {minute.at: minute for minute in tuple(self._minutes)}
+        minutes = {minute.at: minute for minute in tuple(self._minutes)}
         newest = now.replace(second=0, microsecond=0)
         times = (newest - timedelta(minutes=ago) for ago in range(_MINUTES - 1, -1, -1))
-        return tuple(known.get(at, Minute(at)) for at in times)
+        return tuple(minutes.get(at, Minute(at)) for at in times)
 
 
 class Poller:

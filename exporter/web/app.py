@@ -235,7 +235,7 @@ def _by_weight(header: str) -> str:
     """
 
     def weight(entry: str) -> float:
-        found = _WEIGHT.search(entry)
-        return float(found[1]) if found else 1.0
+        match = _WEIGHT.search(entry)
+        return float(match[1]) if match else 1.0
 
     return ",".join(sorted(filter(weight, header.split(",")), key=weight, reverse=True))

@@ -55,12 +55,12 @@ class Guard:
     def refusal(self, settings: WebSettings, request: Request) -> Response | None:
         """Return the response that rejects a request, or None to admit it."""
         given = _credentials(request.header(b"authorization")) if settings.users else None
-        known = given is not None and self._passwords.remembers(settings.users, *given)
-        bucket = self._known_bucket if known else self._bucket
+        is_remembered = given is not None and self._passwords.remembers(settings.users, *given)
+        bucket = self._known_bucket if is_remembered else self._bucket
         with self._lock:
             if settings.rate_limit and not bucket.take(settings.rate_limit):
                 return _TOO_MANY
-        if known or not settings.users:
+        if is_remembered or not settings.users:
             return None
         if given is None:
             return _UNAUTHORIZED

@@ -160,8 +160,8 @@ def _work(done: Sequence[WorkView]) -> dict[str, object]:
     """Return the newest messages and hook runs, each with its state as text and as a CSS class."""
 
     def rows(kind: str) -> dict[str, object]:
-        all_rows = [one for one in done if one.kind == kind and one.state]
-        shown = [{"view": one, "mood": _MOODS.get(one.state, Mood.WARN)} for one in all_rows[-WORK_SHOWN:]]
+        all_rows = [view for view in done if view.kind == kind and view.state]
+        shown = [{"view": view, "mood": _MOODS.get(view.state, Mood.WARN)} for view in all_rows[-WORK_SHOWN:]]
         return {"rows": shown[::-1], "more": len(all_rows) - len(shown)}
 
     return {"messages": rows("message"), "hooks": rows("hook")}
@@ -170,9 +170,11 @@ def _work(done: Sequence[WorkView]) -> dict[str, object]:
 def _polls(minutes: Sequence[Minute]) -> dict[str, object]:
     """Return the last hour's polls as a row of bars, and the number of failed ones with the last of them."""
     return {
-        "bars": [Mood.ALARM if one.failed else Mood.OK if one.succeeded else None for one in minutes],
-        "failed": sum(one.failed for one in minutes),
-        "last": next((one for one in reversed(minutes) if one.failed), None),
+        "bars": [
+            Mood.ALARM if minute.failed else Mood.OK if minute.succeeded else None for minute in minutes
+        ],
+        "failed": sum(minute.failed for minute in minutes),
+        "last": next((minute for minute in reversed(minutes) if minute.failed), None),
     }
 
 

@@ -245,9 +245,9 @@ class _ContextBuilder:
             if getattr(self._section, key):
                 raise self._error(key, f"is not supported by this exporter; {remedy}")
         self._versions()
-        found = (*self._certificate(), *self._clients())
+        files = (*self._certificate(), *self._clients())
         self._context.set_alpn_protocols(["http/1.1"])
-        return self._context, found
+        return self._context, files
 
     def _error(self, key: str, message: str) -> ConfigurationError:
         return self._file.error((_TLS, key), message)
@@ -298,7 +298,7 @@ class _ContextBuilder:
             raise self._error(
                 "client_auth_type", f"must be one of {', '.join((*_CLIENT_AUTH, *sorted(_WITHOUT_CHECK)))}"
             )
-        found = self._client_ca(kind)
+        authorities = self._client_ca(kind)
         self._context.verify_mode = _CLIENT_AUTH[kind]
         if section.client_allowed_sans is not None:
             if kind != "RequireAndVerifyClientCert":
@@ -307,7 +307,7 @@ class _ContextBuilder:
             self._context.sslsocket_class = _checking(
                 frozenset(map(_normal_name, section.client_allowed_sans))
             )
-        return found
+        return authorities
 
     def _client_ca(self, kind: str) -> tuple[Path, ...]:
         if not self._section.client_ca_file:
@@ -334,10 +334,10 @@ class _ContextBuilder:
         path: Path = self._file.path.parent / getattr(self._section, key)
         try:
             with secret_files.open_to_read(path) as file:
-                found = marker in file.read(_MOST_BYTES)
+                is_marked = marker in file.read(_MOST_BYTES)
         except OSError as error:
             raise self._error(key, f"the file cannot be read: {error.strerror}") from error
-        if not found:
+        if not is_marked:
             raise self._error(key, f"contains no PEM {kind}")
         return path
 
