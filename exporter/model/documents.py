@@ -109,8 +109,12 @@ def names_of(value: object, notes: list[str], instance: str | None = None) -> tu
     if value is None:
         return ()
     found = value if isinstance(value, list) else [value]
+    # Short names take ten times as much memory as in a document.
+    distinct: dict[str, str] = {}
     names = tuple(
-        name for name in found if isinstance(name, str) and name.strip() and len(name) <= LONGEST_NAME
+        distinct.setdefault(name, name)
+        for name in found
+        if isinstance(name, str) and name.strip() and len(name) <= LONGEST_NAME
     )
     if len(names) < len(found) or not isinstance(value, list):
         notes.append(f"Resources: {excerpt(value)} is not a list of names")

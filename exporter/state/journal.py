@@ -213,10 +213,11 @@ class Journal:
     def _load(self, rows: Iterable[Row]) -> None:
         """Add the file's entries before those in memory, which are newer."""
         found: dict[str, dict[Any, Any]] = {kind: {} for kind in self.tables}
+        texts: dict[str, str] = {}
         try:
             for kind, key, value in rows:
                 decoded, entry = self.tables[kind].decode(key, value)
-                found[kind][decoded] = entry
+                found[kind][decoded] = _with_shared_texts(entry, texts)
         except (msgspec.MsgspecError, ValueError, KeyError) as error:
             raise UnusableFileError(f"its content makes no sense: {error}") from error
         with self.lock:
@@ -275,3 +276,19 @@ class Journal:
 
     def _consequence(self) -> str:
         return f"rules approve nothing until {rfc3339(self._unknown_until[1])}"
+
+
+def _with_shared_texts(value: Any, texts: dict[str, str]) -> Any:
+    """Return a decoded value with the objects of equal texts that were decoded before.
+
+    While the program runs, a life, its messages and its facts share the texts of a document. Decoded anew for
+    each of them, the many short names of VMs would take ten times as much memory as on disk.
+    """
+    if isinstance(value, str):
+        return texts.setdefault(value, value)
+    if type(value) is tuple:
+        return tuple(_with_shared_texts(part, texts) for part in value)
+    if isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
+            msgspec.structs.force_setattr(value, name, _with_shared_texts(getattr(value, name), texts))
+    return value
