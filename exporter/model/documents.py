@@ -86,19 +86,21 @@ def source_of(value: object, notes: list[str]) -> str:
     return _word("EventSource", text_of("EventSource", value, notes), _SOURCES, notes)
 
 
-def _required_word(field: str, what: str, value: object, known: Mapping[str, str], notes: list[str]) -> str:
+def _required_word(
+    field: str, what: str, value: object, spellings: Mapping[str, str], notes: list[str]
+) -> str:
     if isinstance(value, str) and value.strip() and len(value) <= LONGEST_NAME:
-        return _word(field, value, known, notes)
-    found = "it is missing" if value is None else f"{excerpt(value)} is not {what}"
-    notes.append(f"{field}: {found}")
+        return _word(field, value, spellings, notes)
+    problem = "it is missing" if value is None else f"{excerpt(value)} is not {what}"
+    notes.append(f"{field}: {problem}")
     return UNKNOWN
 
 
-def _word(field: str, text: str, known: Mapping[str, str], notes: list[str]) -> str:
-    found = known.get(normal_word(text), text)
-    if found != text and normal_word(found) == normal_word(text):
-        notes.append(f"{field}: {excerpt(text)} differs from {found} in case or blanks")
-    return found
+def _word(field: str, text: str, spellings: Mapping[str, str], notes: list[str]) -> str:
+    word = spellings.get(normal_word(text), text)
+    if word != text and normal_word(word) == normal_word(text):
+        notes.append(f"{field}: {excerpt(text)} differs from {word} in case or blanks")
+    return word
 
 
 def names_of(value: object, notes: list[str], instance: str | None = None) -> tuple[str, ...]:
@@ -108,15 +110,15 @@ def names_of(value: object, notes: list[str], instance: str | None = None) -> tu
     """
     if value is None:
         return ()
-    found = value if isinstance(value, list) else [value]
+    values = value if isinstance(value, list) else [value]
     # Short names take ten times as much memory as in a document.
     distinct: dict[str, str] = {}
     names = tuple(
         distinct.setdefault(name, name)
-        for name in found
+        for name in values
         if isinstance(name, str) and name.strip() and len(name) <= LONGEST_NAME
     )
-    if len(names) < len(found) or not isinstance(value, list):
+    if len(names) < len(values) or not isinstance(value, list):
         notes.append(f"Resources: {excerpt(value)} is not a list of names")
     kept = _within(LONGEST_NAMES, names, instance)
     if len(kept) < len(names):
@@ -186,8 +188,8 @@ def _parse_time(text: str | None) -> datetime | None:
     plain, leaps = _LEAP_SECOND.subn(r"\g<1>59", text) if ":60" in text else (text, 0)
     plain, days = _END_OF_DAY.subn(r"\g<1>00:00:00", plain) if "24:00" in plain else (plain, 0)
     try:
-        found = datetime.fromisoformat(plain.upper()) if plain[:4].isdigit() else _rfc_time(plain)
-        aware = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+        time = datetime.fromisoformat(plain.upper()) if plain[:4].isdigit() else _rfc_time(plain)
+        aware = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
         return aware + timedelta(days=days, seconds=leaps)
     except (ValueError, TypeError, IndexError, OverflowError) as error:
         raise ValueError(f"{text[:_LONGEST_EXCERPT]!r} is not an RFC 1123 or ISO 8601 time") from error
@@ -301,8 +303,8 @@ def decode_document(body: bytes, instance: str | None = None) -> Document:
     entries, left_out = _entries(raw.events, doubts, instance)
     events: dict[str, ScheduledEvent] = {}
     unreadable: set[str] = set()
-    for _, key, event, found in entries:
-        defects += found
+    for _, key, event, item_defects in entries:
+        defects += item_defects
         before = events.pop(key, None)
         if event is None:
             unreadable.add(key)
@@ -322,13 +324,13 @@ def _entries(
     others: list[_Entry] = []
     left_out: set[str] = set()
     for place, item in enumerate(items):
-        found: list[Defect] = []
-        event = _decode_event(item, doubts, instance, found)
-        key = event.key if event is not None else found[-1].event_id.lower()
+        item_defects: list[Defect] = []
+        event = _decode_event(item, doubts, instance, item_defects)
+        key = event.key if event is not None else item_defects[-1].event_id.lower()
         is_own = event is not None and event.target(instance) is Affected.SELF
         kept = own if is_own else others
         if len(kept) < MOST_EVENTS:
-            kept.append(_Entry(place, key, event, found))
+            kept.append(_Entry(place, key, event, item_defects))
         else:
             left_out.add(key)
     room = MOST_EVENTS - len(own)
@@ -369,7 +371,7 @@ def _decode_whole(body: bytes) -> tuple[_RawDocument, tuple[str, ...]]:
 def _with_replacements(body: bytes) -> bytes:
     """Return the JSON with each invalid character replaced by U+FFFD."""
     valid = body.decode(errors="replace").encode()
-    return _ESCAPES.sub(lambda found: _REPLACED if found[1] else found[0], valid)
+    return _ESCAPES.sub(lambda match: _REPLACED if match[1] else match[0], valid)
 
 
 def _incarnation(raw: msgspec.Raw, defects: list[Defect]) -> int | None:
@@ -386,8 +388,8 @@ def _incarnation(raw: msgspec.Raw, defects: list[Defect]) -> int | None:
         number = int(value)
     if number is not None and abs(number) <= _WIDEST_INCARNATION:
         return number
-    found = "is missing" if value is None else f"{excerpt(value)} is not a whole number of 64 bits"
-    defects.append(Defect("", f"DocumentIncarnation: {found}; no event is taken as cancelled", lost=False))
+    problem = "is missing" if value is None else f"{excerpt(value)} is not a whole number of 64 bits"
+    defects.append(Defect("", f"DocumentIncarnation: {problem}; no event is taken as cancelled", lost=False))
     return None
 
 
@@ -399,10 +401,10 @@ def _decode_event(
         raw = _event_decoder.decode(item)
         _require_id(raw.event_id)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        found = _readable_id(item)
+        event_id = _readable_id(item)
         # Without its position, which changes with the other events: this is to be logged once.
-        which = f"event {found}" if found else "event without a readable id"
-        defects.append(Defect(found, f"{which}: {error}", lost=True))
+        which = f"event {event_id}" if event_id else "event without a readable id"
+        defects.append(Defect(event_id, f"{which}: {error}", lost=True))
         return None
     replaced = doubts if doubts and _REPLACED in bytes(item) else ()
     event = ScheduledEvent(
@@ -431,7 +433,7 @@ def _require_id(event_id: str) -> None:
 
 def _readable_id(item: msgspec.Raw) -> str:
     try:
-        found = msgspec.json.decode(_id_decoder.decode(item).event_id)
+        text = msgspec.json.decode(_id_decoder.decode(item).event_id)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ""
-    return found if isinstance(found, str) and found.strip() and len(found) <= LONGEST_NAME else ""
+    return text if isinstance(text, str) and text.strip() and len(text) <= LONGEST_NAME else ""

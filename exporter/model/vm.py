@@ -50,8 +50,8 @@ class VirtualMachine(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def with_tags(self, names: Iterable[str]) -> "VirtualMachine":
         """Return the facts with these tags alone; Azure does not distinguish case in names of tags."""
-        known = {name.casefold(): value for name, value in self.tags.items()}
-        return replace(self, tags={name: known.get(name.casefold(), "") for name in names})
+        tags = {name.casefold(): value for name, value in self.tags.items()}
+        return replace(self, tags={name: tags.get(name.casefold(), "") for name in names})
 
     @property
     def portal_url(self) -> str:

@@ -77,18 +77,18 @@ def alerts(
     ``runbook_url`` is where a company's own runbooks are.
     """
     recent = (life for life in snapshot.past if life.ended is not None and now - life.ended < _REMEMBERED)
-    found: dict[Key, Alert] = {}
+    by_labels: dict[Key, Alert] = {}
     for life in (*snapshot.current, *recent):
         if life.target is Affected.SELF:
             # Neither a reboot nor another name makes it another alert.
             name = life.instance or snapshot.instance or ""
             for alert in _of_life(life, name, settings, now):
-                before = found.get(alert.key)
+                before = by_labels.get(alert.key)
                 # Of an event that is listed again, the newest life counts.
                 if before is None or _end(before) < _end(alert):
                     link = {"runbook_url": runbook(alert.labels["alertname"], runbook_url)}
-                    found[alert.key] = replace(alert, annotations=alert.annotations | link)
-    return found
+                    by_labels[alert.key] = replace(alert, annotations=alert.annotations | link)
+    return by_labels
 
 
 def sample(transition: Transition, event_type: str, event_id: str, name: str, now: datetime) -> Alert:
@@ -114,14 +114,14 @@ def _end(alert: Alert) -> datetime:
 
 
 def _of_life(life: Life, instance: str, settings: Alertmanager, now: datetime) -> Iterator[Alert]:
-    event, records = life.event, [one for one in life.transitions if one.transition in _PHASES]
+    event, records = life.event, [record for record in life.transitions if record.transition in _PHASES]
     phase = _phase(life) if _holds(settings.match, life, now) else None
     if phase is not None:
-        begun = next((one.at for one in records if one.transition is phase), life.first_seen)
+        begun = next((record.at for record in records if record.transition is phase), life.first_seen)
         yield _alert(life, TransitionRecord(phase, begun), event.event_id, instance, settings.labels)
     if not _holds(_without_time(settings.match), life, now):
         return
-    for record, following in zip(records, [*(one.at for one in records[1:]), life.ended], strict=True):
+    for record, following in zip(records, [*(later.at for later in records[1:]), life.ended], strict=True):
         # The end of any other alert is known to whoever has posted it.
         if following is not None:
             for event_id in dict.fromkeys([*life.ids[-_MOST_IDS:], event.event_id]):
@@ -164,8 +164,8 @@ def _alert(
         "description": _DESCRIPTIONS[phase],
     }
     # An empty label is none.
-    known = {key: value for key, value in labels.items() if value}
-    return Alert(dict(more) | known, annotations, record.at)
+    own = {key: value for key, value in labels.items() if value}
+    return Alert(dict(more) | own, annotations, record.at)
 
 
 def _when(life: Life, phase: Transition) -> str:

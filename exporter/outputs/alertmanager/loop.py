@@ -77,11 +77,11 @@ class Alertmanagers(Output):
 
     def wake(self) -> None:
         """Post what has changed."""
-        for one in self._loops:
-            one.loop.wake()
+        for loop in self._loops:
+            loop.loop.wake()
 
     def targets(self) -> tuple[TargetView, ...]:
-        return tuple(one.view for one in self._loops)
+        return tuple(loop.view for loop in self._loops)
 
     def pending(self) -> dict[str, int]:
         """Return the number of alerts that have not been accepted; {} without an Alertmanager."""
@@ -92,10 +92,10 @@ class Alertmanagers(Output):
         """Post nothing more; what should be posted follows from the state at the next start."""
         clock = self._core.clock
         deadline = clock.monotonic() + timeout
-        for one in self._loops:
-            one.close()
-        for one in self._loops:
-            one.loop.join(max(deadline - clock.monotonic(), 0.0))
+        for loop in self._loops:
+            loop.close()
+        for loop in self._loops:
+            loop.loop.join(max(deadline - clock.monotonic(), 0.0))
         # Nothing of this is in the state.
         return True
 
@@ -157,8 +157,8 @@ class AlertLoop:
         is_due = at - self._renewed >= _RENEW_SECONDS
         if is_due:
             self._renewed = at
-        active = [one for one in wanted.values() if one.ends is None]
-        renewed = [one for one in active if one.key not in fresh] if is_due else []
+        active = [alert for alert in wanted.values() if alert.ends is None]
+        renewed = [alert for alert in active if alert.key not in fresh] if is_due else []
         try:
             self._post([*news, *renewed], now)
         except AlertmanagerError as error:
@@ -177,8 +177,8 @@ class AlertLoop:
             for key, alert in self._accepted.items()
             if alert.ends is None and key not in wanted
         }
-        news = [one for key, one in (wanted | gone).items() if self._accepted.get(key) != one]
-        return sorted(news, key=lambda one: one.ends is not None)
+        news = [alert for key, alert in (wanted | gone).items() if self._accepted.get(key) != alert]
+        return sorted(news, key=lambda alert: alert.ends is not None)
 
     def _post(self, due: Sequence[Alert], now: datetime) -> None:
         for start in range(0, len(due), _MOST_AT_ONCE):
@@ -193,7 +193,7 @@ class AlertLoop:
         self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, self._subject)
         self._view = replace(self._view, pending=0, delivers=True, last_delivery=now)
         # A new process posts again what an earlier one may have posted.
-        changed = [(one, since) for one in news if (since := one.ends or one.starts) >= self._began]
+        changed = [(alert, since) for alert in news if (since := alert.ends or alert.starts) >= self._began]
         delays = [max((now - since).total_seconds(), 0.0) for _, since in changed]
         self._metrics.deliveries.delivered(ALERTMANAGER, delays)
         for (alert, _), delay in zip(changed, delays, strict=True):

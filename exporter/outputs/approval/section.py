@@ -46,13 +46,13 @@ class ApprovalSection(Section):
 
 
 def _required_hooks(config: Config) -> Iterator[Fault]:
-    known = [hook.name for hook in config.hooks]
+    names = [hook.name for hook in config.hooks]
     if config.kubernetes.drain.evicts:
-        known.append(DRAIN)
+        names.append(DRAIN)
     for index, rule in enumerate(config.approval.rules):
         for number, name in enumerate(rule.require_hooks):
-            if name not in known:
-                remedy = did_you_mean(name, known, "correct it, or add it to hooks")
+            if name not in names:
+                remedy = did_you_mean(name, names, "correct it, or add it to hooks")
                 fault = _NO_DRAIN if name == DRAIN else f"{name!r} is not the name of a hook; {remedy}"
                 yield (*_RULES, index, "require_hooks", number), fault
 
@@ -83,8 +83,8 @@ def _within(wide: tuple[float | None, float | None], narrow: tuple[float | None,
     """Return whether every value, known or not, within the narrow bounds is within the wide ones."""
     (least, most), (low, high) = wide, narrow
     # An unknown value satisfies no bound, so only a bound ensures that it is known.
-    known = wide == (None, None) or narrow != (None, None)
-    return known and (low or 0) >= (least or 0) and _most(high) <= _most(most)
+    is_known = wide == (None, None) or narrow != (None, None)
+    return is_known and (low or 0) >= (least or 0) and _most(high) <= _most(most)
 
 
 def _values(match: Match, field: str) -> set[str] | None:

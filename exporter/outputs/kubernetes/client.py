@@ -99,7 +99,7 @@ class Node(_Object, frozen=True):
     @property
     def is_cordoned_by_others(self) -> bool:
         """Whether another client has set ``spec.unschedulable``."""
-        return any(one.cordons and one.manager != PROGRAM for one in self.metadata.managed_fields)
+        return any(fields.cordons and fields.manager != PROGRAM for fields in self.metadata.managed_fields)
 
 
 class Pod(NamedTuple):
@@ -277,17 +277,17 @@ class Client:
             "fieldSelector": f"spec.nodeName={node}",
             **({"labelSelector": selector} if selector else {}),
         }
-        known: set[tuple[str, str, str]] = set()
+        identities: set[tuple[str, str, str]] = set()
         size = 0
         for pod in (item.pod for page in self._pages(query) for item in page.items):
             identity = pod.namespace, pod.name, pod.uid
-            if identity in known:
+            if identity in identities:
                 continue
             size += sum(map(sys.getsizeof, identity))
             if size > _MOST_NAME_BYTES:
                 words = f"the names of the pods take over {_MOST_NAME_BYTES / 2**20:g} MiB"
                 raise KubernetesError("list pods", None, words)
-            known.add(identity)
+            identities.add(identity)
             yield pod
 
     def _pages(self, query: Mapping[str, str]) -> Iterator[PodList]:

@@ -143,14 +143,16 @@ def conditions(
     if has_drain and not (drained and progress is None):
         true[DRAINING] = [*drained] if progress is Progress.DRAINING else []
         true[DRAINED] = [*drained] if progress is Progress.DRAINED else []
-    known = {one.type: one for one in node.status.conditions}
+    conditions = {condition.type: condition for condition in node.status.conditions}
     changed = [] if has_drain else _deleted(node, _OF_DRAIN)
-    for kind, found in true.items():
-        before = known.get(kind)
-        if kind in _OF_DRAIN and not found and before is not None and not _is_ours(before):
+    for kind, affecting in true.items():
+        before = conditions.get(kind)
+        if kind in _OF_DRAIN and not affecting and before is not None and not _is_ours(before):
             continue
-        reason, message = (_word(found[0].event.event_type), _message(found)) if found else _FALSE[kind]
-        status = "True" if found else "False"
+        reason, message = (
+            (_word(affecting[0].event.event_type), _message(affecting)) if affecting else _FALSE[kind]
+        )
+        status = "True" if affecting else "False"
         wanted = {"type": kind, "status": status, "reason": reason, "message": message}
         if before is not None and all(getattr(before, key) == value for key, value in wanted.items()):
             continue
@@ -168,9 +170,9 @@ def without_conditions(node: Node) -> Patch:
 
 def _deleted(node: Node, kinds: Container[str]) -> list[Patch]:
     return [
-        {"$patch": "delete", "type": one.type}
-        for one in node.status.conditions
-        if one.type in kinds and _is_ours(one)
+        {"$patch": "delete", "type": condition.type}
+        for condition in node.status.conditions
+        if condition.type in kinds and _is_ours(condition)
     ]
 
 
@@ -247,7 +249,7 @@ def _begins(life: Life, node: Node, drain: Drain, now: datetime) -> datetime | N
 
 def _marked_for(node: Node, life: Life) -> bool:
     mark = node.metadata.annotations.get(CORDONED, "").lower()
-    return mark in (known.lower() for known in life.ids)
+    return mark in (event_id.lower() for event_id in life.ids)
 
 
 def deadline(life: Life) -> datetime | None:
@@ -295,7 +297,7 @@ def _marked(node: Node, wanted: Sequence[Life], drain: Drain) -> Patch:
         metadata["labels"] = {EXCLUDED: None}
     if not node.spec.unschedulable:
         spec["unschedulable"] = True
-    if not any(taint.items() <= one.items() for one in node.spec.taints):
+    if not any(taint.items() <= present.items() for present in node.spec.taints):
         spec["taints"] = [*_foreign_taints(node), taint]
     return _patch(metadata, spec)
 
@@ -330,15 +332,15 @@ _MOST_RECENT = 50
 
 def recent(snapshot: Snapshot, now: datetime) -> Iterator[tuple[str, Life, TransitionRecord]]:
     """Yield the recent transitions of events of this VM with an identity, the newest first."""
-    found = [
+    records = [
         (record.at, f"{life.key}/{number}/{record.transition}", life, record)
         for life in (*snapshot.current, *snapshot.past)
         if life.affects is Affected.SELF
         for number, record in enumerate(life.transitions, start=1)
         if now - record.at < _RECENT
     ]
-    found.sort(key=lambda one: one[0], reverse=True)
-    return ((identity, life, record) for _, identity, life, record in found[:_MOST_RECENT])
+    records.sort(key=lambda record: record[0], reverse=True)
+    return ((identity, life, record) for _, identity, life, record in records[:_MOST_RECENT])
 
 
 def node_event(node: Node, identity: str, life: Life, record: TransitionRecord) -> dict[str, Any]:

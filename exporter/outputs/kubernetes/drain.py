@@ -185,9 +185,9 @@ class Drainer:
         self._record_begin(wanted)
         delay, complete = None, True
         if _pending(wanted, self._clock.now()):
-            found, error = self._select()
+            selection, error = self._select()
             complete = error is None
-            delay = self._work_on(found, error, node, wanted)
+            delay = self._work_on(selection, error, node, wanted)
         elif self._reconciler.progress is None and self._results.has_succeeded(wanted):
             # A former process has seen that no pod is left.
             self._proceed(Progress.DRAINED)
@@ -208,26 +208,26 @@ class Drainer:
         return select(pods, self._settings, _until(_pending(self._wanted(), self._clock.now()))), error
 
     def _work_on(
-        self, found: Selection, error: KubernetesError | None, node: Node, lives: Sequence[Life]
+        self, selection: Selection, error: KubernetesError | None, node: Node, lives: Sequence[Life]
     ) -> float | None:
-        self._log_kept(found.kept)
+        self._log_kept(selection.kept)
         others = drained_by_others(node)
         obstacle = f"waiting for the drain by the owner of the taint {others}" if others else ""
         if not (others or node.spec.unschedulable or self._settings.mode == "dry_run"):
             obstacle = "waiting until the Node is cordoned"
-        is_drained = not (found.evictable or found.terminating or error)
+        is_drained = not (selection.evictable or selection.terminating or error)
         if self._settings.evicts and is_drained:
             self._proceed(Progress.DRAINED)
         else:
             works = self._settings.evicts and not obstacle
             self._proceed(Progress.DRAINING if works else Progress.NONE)
         if self._settings.mode == "dry_run":
-            self._pretend(found.evictable)
+            self._pretend(selection.evictable)
         elif not obstacle:
-            self._evict_all(found.evictable, lives)
+            self._evict_all(selection.evictable, lives)
         if error is not None:
             obstacle = "; ".join(filter(None, [obstacle, str(error)]))
-        self.doing = self._describe(found, obstacle, is_whole=error is None)
+        self.doing = self._describe(selection, obstacle, is_whole=error is None)
         if is_drained:
             reason = f"no {self._pod} is left"
             for life in _pending(self._wanted(), self._clock.now()) if self._settings.evicts else ():
@@ -235,7 +235,7 @@ class Drainer:
                     begun = self._begun[life.key]
                     self._results.record(life, HookOutcome.SUCCEEDED, begun, reason)
             return None
-        refused = any(self._reasons.get(pod.uid) for pod in found.evictable)
+        refused = any(self._reasons.get(pod.uid) for pod in selection.evictable)
         return self._pause(_RETRY_SECONDS if refused or error else _LOOK_SECONDS)
 
     def _pause(self, pause: float) -> float:
@@ -350,19 +350,21 @@ class Drainer:
         self._noted.update(pod.uid for pod in fresh)
         return fresh
 
-    def _describe(self, found: Selection, obstacle: str, *, is_whole: bool) -> str:
+    def _describe(self, selection: Selection, obstacle: str, *, is_whole: bool) -> str:
         evicted = {pod.uid for pod, _ in self._fresh}
         reasons = {
             pod.full_name: "terminating" if pod.uid in evicted else self._reasons.get(pod.uid)
-            for pod in found.evictable
-        } | {pod.full_name: "terminating" for pod in found.terminating}
+            for pod in selection.evictable
+        } | {pod.full_name: "terminating" for pod in selection.terminating}
         left = [f"{name} ({reason})" if reason else name for name, reason in reasons.items()]
         number = f"1 {self._pod} is left" if len(left) == 1 else f"{len(left)} {self._pod}s are left"
         if not is_whole:
             number = f"at least {number}"
         parts = [f"{number}: {names(left)}"] if left else [f"no {self._pod} is left"] if is_whole else []
-        if found.kept:
-            parts.append(f"without a controller, not evicted: {names(pod.full_name for pod in found.kept)}")
+        if selection.kept:
+            parts.append(
+                f"without a controller, not evicted: {names(pod.full_name for pod in selection.kept)}"
+            )
         return "; ".join([*parts, *filter(None, [obstacle])])
 
 
@@ -403,9 +405,9 @@ def grace(pod: Pod, drain: Drain, left: float | None) -> int | None:
 
 
 def names(pods: Iterable[str], most: int = 5) -> str:
-    found = list(pods)
-    more = f" and {len(found) - most} more" if len(found) > most else ""
-    return ", ".join(found[:most]) + more
+    listed = list(pods)
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more
 
 
 def _in_parallel(work: Callable[[T], None], items: Iterable[T]) -> None:

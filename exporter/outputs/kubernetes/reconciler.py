@@ -171,9 +171,9 @@ class NodeReconciler:
     def _create_events(self, node: Node, lives: Sequence[Life]) -> bool:
         """Create Events about the Node; return False if it is to be compared again first."""
         snapshot = self._views.snapshot
-        found = list(desired.recent(snapshot, self._clock.now()))
-        self._told.intersection_update(identity for identity, _, _ in found)
-        fresh = [one for one in reversed(found) if one[0] not in self._told]
+        recent = list(desired.recent(snapshot, self._clock.now()))
+        self._told.intersection_update(identity for identity, _, _ in recent)
+        fresh = [entry for entry in reversed(recent) if entry[0] not in self._told]
         for identity, life, record in fresh[:_MOST_EVENTS]:
             if desired.own_lives(self._views.snapshot) != lives:
                 return False

@@ -46,9 +46,9 @@ class NotificationsSection(Section):
 
     def faults(self, config: Config, file: YamlFile) -> Iterator[Fault]:
         settings = config.notifications
-        known = [target.name for target in settings.targets]
+        names = [target.name for target in settings.targets]
         has_targets = file.is_sound(*_HERE, "targets")
-        yield from unique((*_HERE, "targets"), known)
+        yield from unique((*_HERE, "targets"), names)
         for index, target in enumerate(settings.targets):
             place: Keys = (*_HERE, "targets", index)
             if file.is_sound(*place):
@@ -59,9 +59,9 @@ class NotificationsSection(Section):
             if not route.targets:
                 yield place, "is empty; name at least one target"
             if has_targets:
-                yield from _known(place, route.targets, known)
+                yield from _unknown_targets(place, route.targets, names)
         if has_targets:
-            yield from _known((*_HERE, "watch", "targets"), settings.watch.targets or (), known)
+            yield from _unknown_targets((*_HERE, "watch", "targets"), settings.watch.targets or (), names)
 
     def advice(self, config: Config) -> Iterator[Fault]:
         if config.notifications.watch.after < config.imds.poll_interval:
@@ -147,10 +147,10 @@ class NotificationsSection(Section):
             ]
 
 
-def _known(place: Keys, targets: Sequence[str], known: Sequence[str]) -> Iterator[Fault]:
+def _unknown_targets(place: Keys, targets: Sequence[str], names: Sequence[str]) -> Iterator[Fault]:
     for index, name in enumerate(targets):
-        if name not in known:
-            remedy = did_you_mean(name, known, "correct it, or add it to notifications.targets")
+        if name not in names:
+            remedy = did_you_mean(name, names, "correct it, or add it to notifications.targets")
             yield (*place, index), f"{name!r} is not a target; {remedy}"
 
 

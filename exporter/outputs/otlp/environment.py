@@ -58,18 +58,18 @@ def selected(signal: Signal, enabled: Literal["auto"] | bool, environ: Mapping[s
         return {}
     if signal is Signal.TRACES and not sampled_share(environ):
         return {}
-    found = {}
+    addresses = {}
     if is_sent:
         _check_protocol(signal, environ)
         _check_headers(signal, environ)
         _check_compression(signal, environ)
         if signal is Signal.METRICS:
             _check_temporality(environ)
-        found[OTLP] = _label(variable, address)
+        addresses[OTLP] = _label(variable, address)
     _check_attributes(environ)
     if CONSOLE in chosen:
-        found[CONSOLE] = CONSOLE
-    return found
+        addresses[CONSOLE] = CONSOLE
+    return addresses
 
 
 def sampled_share(environ: Mapping[str, str]) -> float:

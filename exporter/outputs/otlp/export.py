@@ -64,7 +64,7 @@ def resource_attributes(facts: VirtualMachine, instance: str) -> dict[str, str]:
     name = instance or facts.name or socket.gethostname()
     # A name from the command line may have bytes that are not Unicode, which cannot be encoded.
     name = name.encode(errors="backslashreplace").decode()
-    found = {
+    attributes = {
         "service.name": PROGRAM,
         "service.version": __version__,
         "service.instance.id": facts.vm_id or name,
@@ -81,7 +81,7 @@ def resource_attributes(facts: VirtualMachine, instance: str) -> dict[str, str]:
         "azure.vm.scaleset.name": facts.scale_set,
         "k8s.node.name": facts.node,
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in attributes.items() if value}
 
 
 def resource(attributes: Mapping[str, str]) -> Resource:
@@ -253,8 +253,8 @@ class TransportAdapter(BaseAdapter):
 
 def _proxy(url: str, proxies: Mapping[str, str]) -> str:
     """Return the URL of the proxy for a URL; "" for none."""
-    found = select_proxy(url, dict(proxies)) or ""
-    scheme, _, rest = found.rpartition("://")
+    proxy = select_proxy(url, dict(proxies)) or ""
+    scheme, _, rest = proxy.rpartition("://")
     if scheme.lower() not in ("", "http"):
         raise requests.exceptions.InvalidProxyURL("only http:// proxies are supported")
     return f"http://{rest}" if rest else ""

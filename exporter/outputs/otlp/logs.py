@@ -34,7 +34,7 @@ _SCOPE = InstrumentationScope(PROGRAM, __version__, SCHEMA_URL)
 def exporter(attributes: Attributes, *, console: bool) -> SdkExporter:
     def prepare(records: Sequence[LogRecord]) -> list[ReadableLogRecord]:
         about = resource(attributes())
-        return [ReadableLogRecord(_record(one), about, _SCOPE) for one in records]
+        return [ReadableLogRecord(_record(record), about, _SCOPE) for record in records]
 
     return SdkExporter(_SDK, prepare, console=console)
 

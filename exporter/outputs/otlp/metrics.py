@@ -91,13 +91,15 @@ def _points(families: Iterable[Family], start: int, now: int) -> Iterator[Metric
             continue
         data: Sum | Gauge | Histogram
         if family.type == "counter":
-            numbers = [_number(one, start, now) for one in family.samples if one.name.endswith("_total")]
+            numbers = [
+                _number(sample, start, now) for sample in family.samples if sample.name.endswith("_total")
+            ]
             data = Sum(numbers, AggregationTemporality.CUMULATIVE, is_monotonic=True)
         elif family.type == "histogram":
-            found = list(_histograms(family.samples, start, now))
-            data = Histogram(found, AggregationTemporality.CUMULATIVE)
+            points = list(_histograms(family.samples, start, now))
+            data = Histogram(points, AggregationTemporality.CUMULATIVE)
         else:
-            data = Gauge([_number(one, start, now) for one in family.samples])
+            data = Gauge([_number(sample, start, now) for sample in family.samples])
         unit = _UNITS.get(family.name.rpartition("_")[2], "")
         yield Metric(family.name, family.documentation, unit, data)
 
@@ -126,10 +128,10 @@ def _histograms(samples: Iterable[Sample], start: int, now: int) -> Iterator[His
     for sample in samples:
         labels = tuple((name, value) for name, value in sample.labels.items() if name != "le")
         series.setdefault(labels, []).append(sample)
-    for labels, found in series.items():
-        buckets = [one for one in found if one.name.endswith("_bucket")]
-        counts = [0, *(int(one.value) for one in buckets)]
-        (total,) = (one.value for one in found if one.name.endswith("_sum"))
+    for labels, own in series.items():
+        buckets = [sample for sample in own if sample.name.endswith("_bucket")]
+        counts = [0, *(int(sample.value) for sample in buckets)]
+        (total,) = (sample.value for sample in own if sample.name.endswith("_sum"))
         yield HistogramDataPoint(
             attributes=dict(labels),
             start_time_unix_nano=start,
@@ -137,7 +139,7 @@ def _histograms(samples: Iterable[Sample], start: int, now: int) -> Iterator[His
             count=counts[-1],
             sum=total,
             bucket_counts=[after - before for before, after in pairwise(counts)],
-            explicit_bounds=[float(one.labels["le"]) for one in buckets[:-1]],
+            explicit_bounds=[float(bucket.labels["le"]) for bucket in buckets[:-1]],
             # They are not known, and optional in the protocol.
             min=None,  # type: ignore[arg-type]
             max=None,  # type: ignore[arg-type]
@@ -148,13 +150,13 @@ def _histograms(samples: Iterable[Sample], start: int, now: int) -> Iterator[His
 def _exemplars(samples: Iterable[Sample]) -> list[Exemplar]:
     return [
         Exemplar(
-            {name: value for name, value in one.exemplar.labels.items() if name != "trace_id"},
-            float(one.exemplar.value),
-            int(float(one.exemplar.timestamp or 0) * 1e9),
+            {name: value for name, value in sample.exemplar.labels.items() if name != "trace_id"},
+            float(sample.exemplar.value),
+            int(float(sample.exemplar.timestamp or 0) * 1e9),
             # The SDK encodes a trace id only with a span id; of zeros it means none.
             span_id=0,
-            trace_id=int(one.exemplar.labels.get("trace_id", "0"), 16),
+            trace_id=int(sample.exemplar.labels.get("trace_id", "0"), 16),
         )
-        for one in samples
-        if one.exemplar
+        for sample in samples
+        if sample.exemplar
     ]

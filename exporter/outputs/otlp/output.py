@@ -76,7 +76,7 @@ class Otlp(Output):
             for signal, choice in enabled.items()
             for lane, name in self._select(signal, choice).items()
         }
-        for signal, lane in [known for known in self._receivers if known not in wanted]:
+        for signal, lane in [key for key in self._receivers if key not in wanted]:
             self._end(signal, lane)
         # What a receiver lacks at its end is counted by the share until then.
         self._share = self._wanted_share
@@ -95,7 +95,7 @@ class Otlp(Output):
         return tuple(signal.value for signal in Signal if self._is_on(signal))
 
     def _is_on(self, signal: Signal) -> bool:
-        return any(one is signal for one, _ in self._receivers)
+        return any(exported is signal for exported, _ in self._receivers)
 
     def wake(self) -> None:
         for receiver in tuple(self._receivers.values()):
@@ -193,7 +193,9 @@ class Otlp(Output):
     def _end(self, signal: Signal, lane: str) -> None:
         """Stop exporting to a receiver."""
         receiver = self._receivers[signal, lane]
-        self._receivers = {key: known for key, known in self._receivers.items() if key != (signal, lane)}
+        self._receivers = {
+            key: receiver for key, receiver in self._receivers.items() if key != (signal, lane)
+        }
         _stop([receiver], _SWITCH_OFF_SECONDS)
         self._health.clear(REASONS[signal], subject(signal, receiver.to.name))
 

@@ -105,8 +105,8 @@ def _pause_record(fact: PauseFact) -> LogRecord:
 def _other(  # noqa: PLR0917  # it is called in this module alone
     name: str, at: datetime, level: str, body: str, attributes: Mapping[str, str], facts: Sequence[str]
 ) -> LogRecord:
-    known: dict[str, Attribute] = {PREFIX + key: value for key, value in attributes.items() if value}
-    return LogRecord(PREFIX + name, at, level, _one_line(body), known, _uid(name, *facts))
+    given: dict[str, Attribute] = {PREFIX + key: value for key, value in attributes.items() if value}
+    return LogRecord(PREFIX + name, at, level, _one_line(body), given, _uid(name, *facts))
 
 
 def _one_line(text: str) -> str:
