@@ -8,10 +8,13 @@ from datetime import datetime
 import msgspec
 
 from exporter.model.facts import Fact
+from exporter.model.lifecycle import weight
 from exporter.state.journal import Journal, Table, Transaction
 
 # Enough for some hundred events.
 CAPACITY = 2048
+# As `weight` has it. Most facts have their event with them.
+MOST_BYTES = 2 * 2**20
 # Of one reader.
 _MOST_SET_ASIDE = 100
 
@@ -29,17 +32,22 @@ class Cursor(msgspec.Struct, frozen=True, omit_defaults=True):
 class Facts(Table[int, Fact]):
     """The facts that a reader still lacks, by number; for any number of threads.
 
-    Without readers nothing is stored. Beyond `CAPACITY` the oldest make room.
+    Without readers nothing is stored. Beyond `CAPACITY` or `MOST_BYTES` the oldest make room.
     """
+
+    _size = 0
 
     def __init__(self, journal: Journal) -> None:
         super().__init__(journal, "fact", int, Fact)  # type: ignore[arg-type]  # a union is a type to msgspec
         self._cursors = Table(journal, "cursor", str, Cursor)
         # Called when there are more, with all locks held.
         self.grown: Callable[[], None] = lambda: None
-        self._displaced: dict[str, deque[Fact]] = {}
+        # By reader, with their weights, and within the same bounds.
+        self._displaced: dict[str, deque[tuple[int, Fact]]] = {}
 
     def apply(self, key: int, value: Fact | None) -> None:
+        for sign, fact in ((-1, self.entries.get(key)), (1, value)):
+            self._size += sign * _weight(fact) if fact is not None else 0
         super().apply(key, value)
         if value is not None:
             self.grown()
@@ -67,15 +75,27 @@ class Facts(Table[int, Fact]):
         """Add facts in the transaction of what they describe."""
         if not facts or not self.has_readers:
             return
-        pending = sum(table is self and value is not None for table, _, value in transaction.changes)
-        surplus = len(self.entries) + pending + len(facts) - CAPACITY
-        for number in list(itertools.islice(self.entries, max(surplus, 0))):
-            for name, cursor in self._cursors.entries.items():
-                if cursor.lacks(number):
-                    self._displaced.setdefault(name, deque(maxlen=CAPACITY)).append(self.entries[number])
-            transaction.delete(self, number)
-        for number, fact in enumerate(facts[-CAPACITY:], start=self._newest + pending + 1):
+        pending = [fact for table, _, fact in transaction.changes if table is self and fact is not None]
+        added = dict(enumerate(facts, start=self._newest + len(pending) + 1))
+        count = len(self.entries) + len(pending) + len(added)
+        size = self._size + sum(map(_weight, [*pending, *facts]))
+        for number, fact in [*self.entries.items(), *added.items()]:
+            if count <= CAPACITY and size <= MOST_BYTES:
+                break
+            count, size = count - 1, size - _weight(fact)
+            self._displace(number, fact)
+            if added.pop(number, None) is None:
+                transaction.delete(self, number)
+        for number, fact in added.items():
             transaction.put(self, number, fact)
+
+    def _displace(self, number: int, fact: Fact) -> None:
+        for name, cursor in self._cursors.entries.items():
+            if cursor.lacks(number):
+                displaced = self._displaced.setdefault(name, deque(maxlen=CAPACITY))
+                displaced.append((_weight(fact), fact))
+                while sum(size for size, _ in displaced) > MOST_BYTES:
+                    displaced.popleft()
 
     def put(self, facts: Sequence[Fact]) -> None:
         """Add facts in a transaction of their own."""
@@ -93,7 +113,7 @@ class Facts(Table[int, Fact]):
 
     def take_displaced(self, reader: str) -> list[Fact]:
         """Return what made room for newer facts, and was not read, since the last call."""
-        return list(self._displaced.pop(reader, ()))
+        return [fact for _, fact in self._displaced.pop(reader, ())]
 
     def give_up(self, reader: str, before: datetime) -> list[Fact]:
         """Skip what a reader lacks from before a time, up to the first fact that is newer; return it."""
@@ -158,3 +178,7 @@ class Facts(Table[int, Fact]):
         """The highest number so far."""
         last = next(reversed(self.entries), 0)
         return max(last, *(cursor.number for cursor in self._cursors.entries.values()), 0)
+
+
+def _weight(fact: Fact) -> int:
+    return weight(msgspec.json.encode(fact))

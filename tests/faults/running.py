@@ -66,7 +66,7 @@ class Running(NamedTuple):
     def stop(self) -> str:
         """End it as a service manager does, in good order; return its log."""
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(30) == 0
+        assert self.process.wait(30) == 0, f"status {self.process.returncode}"
         text = self.log.read_text()
         assert "raceback" not in text
         return text

@@ -5,6 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 from uuid import UUID
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -14,15 +15,15 @@ from exporter.model.advance import MOST_IDS, MOST_PAST_BYTES, MOST_TRANSITIONS, 
 from exporter.model.documents import MOST_EVENTS, decode_document
 from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent
 from exporter.model.facts import PauseFact
-from exporter.model.lifecycle import Transition, WatchState
+from exporter.model.lifecycle import Transition, WatchState, weight
 from exporter.model.messages import Message
 from exporter.model.views import Snapshot
 from exporter.outputs.notifications.planning import Plan
-from exporter.state.facts import CAPACITY
+from exporter.state.facts import CAPACITY, MOST_BYTES
 from exporter.state.store import Store
 from tests.builders import WEB_VM, scheduled
 from tests.clocks import NOW, HandClock
-from tests.faults.documents import Listed, buried, largest, renewed, swinging, wide
+from tests.faults.documents import NAMES, Listed, buried, largest, renewed, swinging, wide
 from tests.lives import Story, happened
 from tests.memory import traced
 
@@ -142,6 +143,24 @@ def test_what_waits_for_a_receiver_has_an_end(tmp_path: Path) -> None:
     assert [fact for _, fact in store.facts.unread("slow")] == pauses[2:]
     assert (store.facts.take_displaced("fast"), store.facts.take_displaced("slow")) == ([], pauses[:2])
     assert store.facts.take_displaced("slow") == []
+    store.close()
+
+
+def test_facts_about_large_events_have_an_end(tmp_path: Path) -> None:
+    """Of events with thousands of names fewer facts are kept, also of what made room: the newest ones."""
+    clock = HandClock()
+    store = Store.open(tmp_path, health=Health(clock), clock=clock)
+    store.facts.set_readers(["stuck"])
+    story = Story()
+    for number in range(60):
+        store.record(story.feed(scheduled(event_id=str(number), resources=tuple(NAMES * 8))))
+    unread = [fact for _, fact in store.facts.unread("stuck")]
+    for kept, newest in (
+        (unread, story.now),
+        (store.facts.take_displaced("stuck"), unread[0].at),
+    ):
+        assert 0 < sum(weight(msgspec.json.encode(fact)) for fact in kept) <= MOST_BYTES
+        assert kept[-1].at + timedelta(seconds=1) >= newest
     store.close()
 
 
