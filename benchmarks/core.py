@@ -13,6 +13,7 @@ from exporter.health import Health
 from exporter.model.advance import advance
 from exporter.model.documents import decode_document
 from exporter.model.lifecycle import WatchState
+from exporter.outputs.notifications.outbox import Outbox, job_of
 from exporter.outputs.notifications.planning import Plan
 from exporter.state.store import Store
 from tests.builders import body, raw_event
@@ -57,12 +58,12 @@ def start(document: bytes) -> float:
         messages = Plan([Route(("oncall",))]).compose(
             step.occurrences[:MESSAGES], instance="WestNO_0", now=clock.now()
         )
-        store.record(step, messages)
+        store.record(step, map(job_of, messages))
         store.close()
         begun = time.perf_counter()
         store = Store.open(Path(folder), health=Health(clock), clock=clock)
         assert len(store.load().current) == EVENTS
-        assert store.outbox.counts() == {"oncall": MESSAGES}
+        assert store.jobs("notifications", Outbox).counts() == {"oncall": MESSAGES}
         seconds = time.perf_counter() - begun
         store.close()
         return seconds

@@ -52,8 +52,8 @@ class Pipeline:
         inbox = Inbox()
         core = Core(store, *shared, inbox, self)
         self._outputs = tuple(make(core) for make in outputs)
+        store.drop_jobs(but=[output.name for output in self._outputs])
         self._watch = Watch(store, shared, inbox, self._outputs)
-        inbox.put(*store.reports())
         self._poller = Poller(self._watch, inbox, self.clock, self.watchdog, died=died)
 
     @property
@@ -79,7 +79,7 @@ class Pipeline:
         return next((view for view in views if view is not NO_APPROVAL), NO_APPROVAL)
 
     def work(self, lives: Collection[str]) -> Mapping[str, Sequence[WorkView]]:
-        return self._store.work(lives)
+        return {life: [view for output in self._outputs for view in output.work(life)] for life in lives}
 
     def check(self, loaded: Loaded, environ: Mapping[str, str]) -> Mistakes:
         """Return what only a test of a configuration shows, which may take 10 s."""

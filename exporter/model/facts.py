@@ -5,7 +5,6 @@ that they are the same whenever they are composed, also after a restart.
 """
 
 from datetime import datetime
-from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -15,8 +14,6 @@ from exporter.model.events import Affected
 from exporter.model.lifecycle import ENDINGS, Life, Occurrence, Transition
 from exporter.model.messages import Outage, WatchChange
 from exporter.timefmt import UtcTime
-
-WorkKind = Literal["message", "hook", "approval"]
 
 
 class TransitionFact(msgspec.Struct, frozen=True, omit_defaults=True, tag="transition"):
@@ -36,9 +33,10 @@ class TransitionFact(msgspec.Struct, frozen=True, omit_defaults=True, tag="trans
 
 
 class WorkFact(msgspec.Struct, frozen=True, omit_defaults=True, tag="work"):
-    """A message, a run of a hook or an approval that is done."""
+    """A job that is done."""
 
-    kind: WorkKind
+    # The name of its output.
+    output: str
     # Of the target, the hook or the rule.
     name: str
     event_id: str
@@ -108,21 +106,21 @@ def transition_fact(occurrence: Occurrence) -> TransitionFact:
 
 def work_fact(
     life: Life,
-    work: tuple[WorkKind, str, int],
+    work: tuple[str, str, int],
     *,
     begun: datetime | None,
     at: datetime,
     outcome: str,
     problem: str = "",
 ) -> WorkFact:
-    """Return the fact of work for a life: its kind, its name and the number of the transition.
+    """Return the fact of work for a life: its output, its name and the number of the transition.
 
     ``begun`` is None for work that begins with its transition.
     """
-    kind, name, number = work
+    output, name, number = work
     records = life.transitions[number - 1 : number] if number else ()
     return WorkFact(
-        kind=kind,
+        output=output,
         name=name,
         event_id=life.ids[0],
         event_type=life.event.event_type,

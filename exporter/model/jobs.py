@@ -1,13 +1,9 @@
-"""The runs of hooks that transitions cause, and how commands end."""
+"""Jobs: the work that a step causes for an output, and the outcomes of commands."""
 
-from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
-
-from exporter.model.lifecycle import Life, Transition
-from exporter.model.views import EventView, event_view
-from exporter.timefmt import UtcTime
 
 
 class HookOutcome(StrEnum):
@@ -18,61 +14,26 @@ class HookOutcome(StrEnum):
     TIMED_OUT = "timed_out"
 
 
-class Job(msgspec.Struct, frozen=True):
-    """One run of one hook, with the facts at the time of the transition.
+class JobKey(NamedTuple):
+    """The permanent identity of a job among those of its output."""
 
-    The hook, the life and the number of the transition in it identify the job for all time.
-    """
-
-    hook: str
+    # Jobs of one lane are done in order.
+    lane: str
+    # `Life.key`, or `Outage.key`.
     life_key: str
-    # From 1.
+    # The transition's number in that life, from 1; 0 for what no transition causes.
     sequence: int
-    transition: Transition
-    at: UtcTime
-    instance: str
-    event: EventView
-    resource_type: str
-    # The W3C header that makes what the hook sends a part of the event's trace.
-    traceparent: str = ""
-
-    def document(self, attempt: int) -> bytes:
-        """Return the command's input: the API's EVENT as JSON, with ``transition``, ``at``, ``instance``."""
-        facts = {
-            "transition": self.transition,
-            "at": self.at,
-            "instance": self.instance,
-            "attempt": attempt,
-        }
-        return msgspec.json.encode({**msgspec.to_builtins(self.event), **facts})
+    # Distinguishes jobs of one lane for the same transition.
+    name: str = ""
 
 
-def job_of(hook: str, life: Life, at: datetime, instance: str, traceparent: str) -> Job:
-    """Return the run of a hook for the newest transition of a life; ``at`` is its time."""
-    sequence = len(life.transitions)
-    return Job(
-        hook=hook,
-        life_key=life.key,
-        sequence=sequence,
-        transition=life.transitions[sequence - 1].transition,
-        at=at,
-        instance=instance,
-        event=event_view(life),
-        resource_type=life.event.resource_type,
-        traceparent=traceparent,
-    )
+class Job(msgspec.Struct, frozen=True):
+    """Work that a step causes, stored with it; only its output reads the payload."""
 
-
-class CommandResult(msgspec.Struct, frozen=True):
-    """How a command ended."""
-
-    outcome: HookOutcome
-    # Its exit status, minus the number of the signal that ended it, or None if there is none.
-    status: int | None
-    seconds: float
-    # Describes the outcome.
-    reason: str
-    # Whether it was ended early, or not begun, because the exporter stops.
-    stopped: bool = False
-    # The end of its output, on one line.
-    output: str = ""
+    # The name of the output.
+    output: str
+    key: JobKey
+    # JSON; None to take the job of this key back, unless it has begun.
+    payload: msgspec.Raw | None = None
+    # Of what is done already, and only remembered.
+    outcome: str | None = None

@@ -21,11 +21,12 @@ from exporter.health import Health
 from exporter.imds.client import ImdsClient
 from exporter.metrics import Metrics
 from exporter.model.facts import OutageFact
-from exporter.model.jobs import Job
+from exporter.model.jobs import HookOutcome, Job
 from exporter.model.lifecycle import Effects, Life
-from exporter.model.messages import AnyMessage
-from exporter.model.views import NO_APPROVAL, ApprovalView, NodeView, Snapshot, TargetView, Views
+from exporter.model.reports import WorkerReport, hook_failure
+from exporter.model.views import NO_APPROVAL, ApprovalView, NodeView, Snapshot, TargetView, Views, WorkView
 from exporter.shared import Shared
+from exporter.state.jobs import Jobs
 from exporter.state.store import Store
 from exporter.work import Inbox
 
@@ -113,11 +114,11 @@ class Output:
     def configure(self, loaded: Loaded, environ: Mapping[str, str]) -> None:
         """Apply a configuration that has been checked."""
 
-    def compose(self, step: Effects, seen: Snapshot) -> Sequence[AnyMessage | Job]:
+    def compose(self, step: Effects, seen: Snapshot) -> Sequence[Job]:
         """Return the jobs that a step causes; ``seen`` is what was true before it. It changes nothing."""
         return ()
 
-    def compose_outage(self, fact: OutageFact, seen: Snapshot) -> Sequence[AnyMessage | Job]:
+    def compose_outage(self, fact: OutageFact, seen: Snapshot) -> Sequence[Job]:
         """Return the jobs that an outage of the watch, or its end, causes."""
         return ()
 
@@ -143,6 +144,10 @@ class Output:
         """Return the state of an event's approval."""
         return NO_APPROVAL
 
+    def work(self, life_key: str) -> Sequence[WorkView]:
+        """Return the messages about a life, or the runs of hooks, oldest first."""
+        return ()
+
     @property
     def signals(self) -> tuple[str, ...]:
         """Return which signals of OpenTelemetry's are exported."""
@@ -157,6 +162,15 @@ class Output:
     def node(self) -> NodeView | None:
         """The Node of this VM."""
         return None
+
+
+def failures(jobs: Jobs) -> list[WorkerReport]:
+    """Return the reports of runs that failed, including those that a crash kept from becoming transitions."""
+    return [
+        hook_failure(key.life_key, (key.name, key.sequence), HookOutcome(record.outcome), record.done)
+        for key, record in jobs.snapshot()
+        if record.done is not None and record.outcome in (HookOutcome.FAILED, HookOutcome.TIMED_OUT)
+    ]
 
 
 class Decider(Output):

@@ -8,7 +8,8 @@ import contextlib
 import logging
 import math
 import threading
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -87,6 +88,8 @@ class Journal:
 
     def __init__(self, directory: Path, health: Health, clock: Clock) -> None:
         self.tables: dict[str, Table[Any, Any]] = {}
+        # Makes the table of a kind that only the file has.
+        self.unknown: Callable[[str], Table[Any, Any]] = self.tables.__getitem__
         # Held while tables are read or changed; ``_writing`` during a whole transaction.
         self.lock = threading.Lock()
         self._writing = threading.Lock()
@@ -212,11 +215,11 @@ class Journal:
 
     def _load(self, rows: Iterable[Row]) -> None:
         """Add the file's entries before those in memory, which are newer."""
-        found: dict[str, dict[Any, Any]] = {kind: {} for kind in self.tables}
+        found: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
         texts: dict[str, str] = {}
         try:
             for kind, key, value in rows:
-                decoded, entry = self.tables[kind].decode(key, value)
+                decoded, entry = (self.tables.get(kind) or self.unknown(kind)).decode(key, value)
                 found[kind][decoded] = _with_shared_texts(entry, texts)
         except (msgspec.MsgspecError, ValueError, KeyError) as error:
             raise UnusableFileError(f"its content makes no sense: {error}") from error

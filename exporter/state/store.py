@@ -1,9 +1,10 @@
 """The state of the exporter: events with their history, the progress of the watch, and jobs."""
 
-from collections.abc import Collection, Iterator, Sequence
+import itertools
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -12,19 +13,18 @@ from exporter.clock import Clock, Moment, renewed
 from exporter.health import Health, Problem
 from exporter.model.facts import OutageFact, ProblemFact, transition_fact
 from exporter.model.jobs import Job
-from exporter.model.lifecycle import ENDINGS, HISTORY, Effects, Life, Transition, WatchState
-from exporter.model.messages import AnyMessage, Outage, WatchChange
-from exporter.model.reports import WorkerReport
-from exporter.model.views import WorkView
+from exporter.model.lifecycle import HISTORY, Effects, Life, WatchState
+from exporter.model.messages import Outage, WatchChange
 from exporter.model.vm import VirtualMachine
 from exporter.state.disk import refuse_unsafe
 from exporter.state.facts import Facts
-from exporter.state.jobs import Approvals, HookJobs, JobKey, Record
+from exporter.state.jobs import Jobs, Parts
 from exporter.state.journal import Journal, Table, Transaction
-from exporter.state.outbox import INHERITED, Outbox
 from exporter.timefmt import UtcTime
 
 _PROGRESS = "progress"
+
+J = TypeVar("J", bound=Jobs)
 
 
 class _Progress(msgspec.Struct, frozen=True):
@@ -71,9 +71,9 @@ class Store:
         self._events = _Events(self._journal, "event", str, Life)
         self._watch = Table(self._journal, "watch", str, _Progress)
         self.facts = Facts(self._journal)
-        self.outbox = Outbox(self._journal, self._events, self.facts, clock)
-        self.hook_jobs = HookJobs(self._journal, self._events, self.facts)
-        self.approvals = Approvals(self._journal, self._events, self.facts, clock)
+        self._parts = Parts(self._journal, self._events, self.facts, clock)
+        # What else is in the file are jobs, until their output asks for them.
+        self._journal.unknown = lambda kind: Jobs(kind, self._parts)
 
     @classmethod
     def open(cls, directory: Path, *, health: Health, clock: Clock) -> "Store":
@@ -82,7 +82,7 @@ class Store:
         store = cls(directory, health, clock)
         store._journal.open()
         store._journal.recall_loss(store._progress.lost)
-        store._renew()
+        store._record_loss()
         return store
 
     def load(self) -> WatchState:
@@ -102,22 +102,35 @@ class Store:
             past={life.key: life for life in past},
         )
 
-    def record(
-        self,
-        step: Effects,
-        jobs: Sequence[AnyMessage | Job] = (),
-    ) -> None:
+    def jobs(self, output: str, of_type: type[J]) -> J:
+        """Return the jobs of an output, which has a type of its own for them."""
+        with self._journal.lock:
+            former = self._journal.tables.get(output)
+            if isinstance(former, of_type):
+                return former
+            jobs = of_type(output, self._parts)
+            for key, record in former.entries.items() if former else ():
+                jobs.apply(key, record)
+            return jobs
+
+    def drop_jobs(self, but: Collection[str]) -> None:
+        """Delete the jobs of all outputs but these: nobody would do them."""
+        with self._journal.transaction() as transaction:
+            for jobs in self._all_jobs():
+                for key in jobs.entries if jobs.kind not in but else ():
+                    transaction.delete(jobs, key)
+
+    def _all_jobs(self) -> list[Jobs]:
+        return [table for table in self._journal.tables.values() if isinstance(table, Jobs)]
+
+    def record(self, step: Effects, jobs: Iterable[Job] = ()) -> None:
         """Record the effects of one document, and the jobs they cause, in one transaction."""
         # An unchanged document writes nothing.
         if not step.writes:
             return
-        over = [one.life.key for one in step.occurrences if one.transition in ENDINGS]
         with self._journal.transaction() as transaction:
-            for former, later in step.replaced.items():
-                self.outbox.inherit(transaction, former, later)
-            self.outbox.forget(transaction, step.forgotten)
-            self.hook_jobs.forget(transaction, step.forgotten)
-            self.hook_jobs.drop(transaction, [*over, *step.forgotten])
+            for each in self._all_jobs():
+                each.forget(transaction, step.forgotten)
             self._add(transaction, jobs)
             self.facts.add(transaction, [transition_fact(one) for one in step.occurrences])
             for life in step.changed:
@@ -129,18 +142,13 @@ class Store:
                 transaction, incarnation=known.incarnation, last_success=known.last_success, boot=known.boot
             )
 
-    def _add(self, transaction: Transaction, jobs: Sequence[AnyMessage | Job]) -> None:
-        self.outbox.add(transaction, [job for job in jobs if not isinstance(job, Job)])
-        self.hook_jobs.add(transaction, [job for job in jobs if isinstance(job, Job)])
+    def _add(self, transaction: Transaction, jobs: Iterable[Job]) -> None:
+        for output, caused in itertools.groupby(jobs, key=lambda job: job.output):
+            self.jobs(output, Jobs).add(transaction, caused)
 
-    def reports(self) -> list[WorkerReport]:
-        """Return all reports of workers, including those that a crash kept from becoming transitions."""
-        approved = [
-            WorkerReport(one.life_key, Transition.APPROVED, one.sent)
-            for one in self.approvals.known()
-            if one.sent is not None
-        ]
-        return sorted([*approved, *self.hook_jobs.failures()], key=lambda report: report.at)
+    def unknown_until(self) -> datetime | None:
+        """Return until when entries of the last hour may be missing; None if none are."""
+        return self._journal.unknown_until()
 
     @property
     def outage(self) -> Outage | None:
@@ -169,7 +177,7 @@ class Store:
         """The id of this VM if IMDS told it on this boot, else ""."""
         return self._progress.vm_id if self.certain_instance else ""
 
-    def record_outage(self, fact: OutageFact, jobs: Sequence[AnyMessage | Job] = ()) -> None:
+    def record_outage(self, fact: OutageFact, jobs: Iterable[Job] = ()) -> None:
         """Record that an outage begins or ends, with the jobs that this causes."""
         with self._journal.transaction() as transaction:
             self._add(transaction, jobs)
@@ -226,7 +234,7 @@ class Store:
     def retry(self) -> None:
         """Retry the disk after a failure, at most every 10 s; call it at every poll."""
         self._journal.retry()
-        self._renew()
+        self._record_loss()
 
     def renew_lives(self) -> None:
         """Restart the delays of current lives that began on another boot."""
@@ -236,35 +244,9 @@ class Store:
                 if life.ended is None and life.begun != begun:
                     transaction.put(self._events, key, replace(life, begun=begun))
 
-    def _renew(self) -> None:
-        self.approvals.renew()
+    def _record_loss(self) -> None:
         if self._progress.lost != self._journal.lost:
             self._record_progress(lost=self._journal.lost)
-
-    def work(self, lives: Collection[str]) -> dict[str, list[WorkView]]:
-        """Return the messages and hook runs of each of these lives, oldest first."""
-        return {
-            life: [
-                *(
-                    self._work_view("message", *one)
-                    for one in self.outbox.of(life)
-                    if one[0].sequence != INHERITED
-                ),
-                *(self._work_view("hook", *one) for one in self.hook_jobs.of(life)),
-            ]
-            for life in lives
-        }
-
-    def _work_view(self, kind: Literal["message", "hook"], key: JobKey, record: Record[Any]) -> WorkView:
-        life = self._events.entries.get(key.life_key)
-        known = life.transitions if life is not None else ()
-        found = (one.transition for number, one in enumerate(known, 1) if number == key.sequence)
-        state = record.outcome or ""
-        if record.done is None:
-            state = "running" if kind == "hook" and record.attempts else "pending"
-        return WorkView(
-            kind, key.lane if kind == "message" else key.name, next(found, None), state, record.done
-        )
 
     def close(self) -> None:
         self._journal.close()

@@ -25,9 +25,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from exporter.app import OUTPUTS, App, Options
 from exporter.config import Overrides
 from exporter.imds.client import ImdsClient
-from exporter.model.jobs import CommandResult, HookOutcome
+from exporter.model.jobs import HookOutcome
 from exporter.model.messages import Rendered
-from exporter.outputs.hooks.command import Command
+from exporter.outputs.hooks.command import Command, CommandResult
 from exporter.outputs.notifications.output import Notifications
 from exporter.outputs.otlp.telemetry import LogRecord, Signal, Span
 from exporter.outputs.otlp.worker import ExportOutcome

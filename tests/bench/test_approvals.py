@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from email.utils import format_datetime
 from typing import Any
 
@@ -11,9 +11,8 @@ import pytest
 
 from exporter.imds.client import ImdsClient
 from exporter.metrics import Metrics
-from exporter.model.lifecycle import Life
+from exporter.outputs.approval.approvals import Approvals
 from exporter.simulator import Fault
-from exporter.state.jobs import Approvals
 from tests.bench import Bench, Build
 from tests.bench.bench import start_nameless
 from tests.builders import FREEZE_ID, REBOOT_ID, raw_event
@@ -176,9 +175,9 @@ def after_recording(bench: Bench, monkeypatch: pytest.MonkeyPatch, then: Then) -
     """Call ``then`` while the disk records the next approval."""
     decide = Approvals.decide
 
-    def slow(approvals: Approvals, life: Life, rule: str, at: datetime) -> bool:
+    def slow(approvals: Approvals, life_key: str, rule: str) -> bool:
         monkeypatch.setattr(Approvals, "decide", decide)
-        is_durable = decide(approvals, life, rule, at)
+        is_durable = decide(approvals, life_key, rule)
         then(bench)
         return is_durable
 

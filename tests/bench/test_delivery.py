@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from exporter.model.events import trace_id
-from exporter.model.jobs import CommandResult, HookOutcome
+from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import HISTORY
 from exporter.model.messages import Delivery, Failure, Rendered
+from exporter.outputs.hooks.command import CommandResult
+from exporter.outputs.notifications.outbox import Lane, Letter, Outbox
 from exporter.outputs.notifications.protocol import NO_URL
 from exporter.simulator import Fault
-from exporter.state import jobs
-from exporter.state.outbox import Lane, Outbox
 from tests.bench import Bench, Build
 from tests.bench.senders import OK
 from tests.builders import message, raw_event
@@ -30,7 +30,7 @@ ONCALL = "notifications: {targets: [{name: oncall, url: 'json://receiver.test'}]
 SELDOM = "imds: {poll_interval: 1m}\n"
 LATE = "; it could not be delivered before"
 TWO = ONCALL.replace("'}]", "'}, {name: backup, url: 'json://b.test'}]")
-_WITHOUT_ZONE = b'{"work": %s}' % msgspec.json.encode(message()).replace(b'00Z"', b'00"')
+_WITHOUT_ZONE = b'{"payload": %s}' % msgspec.json.encode(Letter(message())).replace(b'00Z"', b'00"')
 
 
 def events(*ids: str, **fields: Any) -> list[dict[str, Any]]:
@@ -311,7 +311,7 @@ def test_a_message_that_is_dropped_while_it_is_sent(build: Build, monkeypatch: p
     bench = build(ONCALL)
 
     def meanwhile() -> Delivery:
-        monkeypatch.setitem(jobs.MOST_BYTES, "message", 2000)
+        monkeypatch.setattr(Outbox, "most_bytes", 2000)
         bench.show(*events("a", "b"))
         assert (bench.metric("notifications_pending"), told(bench)) == (1, [])
         return OK
@@ -356,14 +356,15 @@ def test_a_target_that_goes_and_comes_back(
 
 
 @pytest.mark.parametrize(
-    "damaged", [b"", b"{", b'{"work": {}}', b"[]", b"null", b'"at":', b"\xff", _WITHOUT_ZONE]
+    "damaged", [b"", b"{", b'{"payload": {"message": {}}}', b"[]", b"null", b'"at":', b"\xff", _WITHOUT_ZONE]
 )
 def test_what_cannot_be_read_is_given_up(build: Build, damaged: bytes) -> None:
     """A damaged row, or one whose time has no zone, holds up no other."""
     bench = build(ONCALL)
     leave(bench, *events("a", "b"))
     bench.app.stop()
-    alter(bench.state, "UPDATE entries SET value = ? WHERE kind = 'message' AND key LIKE '%\"a\"%'", damaged)
+    statement = "UPDATE entries SET value = ? WHERE kind = 'notifications' AND key LIKE '%\"a\"%'"
+    alter(bench.state, statement, damaged)
     bench.start()
     assert told(bench) == ["b"]
     assert bench.metric("notifications_total", outcome="expired") == 1
@@ -433,7 +434,7 @@ def test_how_long_a_message_waits(build: Build) -> None:
 
 def marks(bench: Bench) -> list[tuple[str, str]]:
     """Return target and life of all records of messages that the disk has."""
-    return [(target, life) for target, life, *_ in on_disk(bench.state, "message")]
+    return [(target, life) for target, life, *_ in on_disk(bench.state, "notifications")]
 
 
 def test_what_is_remembered(build: Build) -> None:
@@ -441,9 +442,9 @@ def test_what_is_remembered(build: Build) -> None:
     bench = build(TWO)
     bench.loops.idle.add("notify backup")
     bench.show(*events("a"))
-    records = on_disk(bench.state, "message")
+    records = on_disk(bench.state, "notifications")
     mark = records["oncall", "a", 1, ""]
-    assert (mark.keys(), mark["outcome"]) == ({"done", "outcome", "incident"}, "delivered")
+    assert (mark.keys(), mark["outcome"]) == ({"done", "outcome", "payload"}, "delivered")
     assert "done" not in records["backup", "a", 1, ""]
     rest = datetime.fromisoformat(mark["done"]) + HISTORY - bench.clock.now()
     bench.clock.pass_seconds(rest.total_seconds())

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from exporter.errors import Mistakes
-from exporter.model.jobs import CommandResult, HookOutcome
+from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Transition
 from exporter.model.messages import Delivery, Failure
+from exporter.outputs.hooks.command import CommandResult
 from exporter.simulator import Fault
 from tests.bench import Bench, Build
 from tests.bench.bench import VM
@@ -181,7 +182,7 @@ def test_only_services_with_incidents_get_what_no_route_leads_to_them(
     bench.show()
     counts = [len(bench.sent(name)) for name in ("oncall", "chat", "hook")]
     assert counts == [1 + incidents, 0, 1]
-    records = [(target, number) for target, _, number, _ in on_disk(bench.state, "message")]
+    records = [(target, number) for target, _, number, _ in on_disk(bench.state, "notifications")]
     assert records == [("oncall", 1), ("hook", 1), *[("oncall", 2)] * incidents]
     assert bench.metric("notifications_pending") == 0
 

@@ -2,10 +2,10 @@ import logging
 
 import pytest
 
-from exporter.model.jobs import CommandResult, HookOutcome
-from exporter.outputs.hooks.command import Command
+from exporter.model.jobs import HookOutcome
+from exporter.outputs.hooks.command import Command, CommandResult
 from exporter.outputs.hooks.runner import MOST_AT_ONCE
-from exporter.state.jobs import MOST_BYTES
+from exporter.state.jobs import Jobs
 from tests.bench import Bench, Build
 from tests.bench.bench import SUCCEEDED
 from tests.builders import raw_event
@@ -96,7 +96,7 @@ def test_too_many_wait(
     build: Build, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Runs that make room for newer ones are logged, and count as failed."""
-    monkeypatch.setitem(MOST_BYTES, "hook", 1500)
+    monkeypatch.setattr(Jobs, "most_bytes", 1500)
     bench = build(HOOKS)
     leave(bench)
     assert [bench.metric("hooks_total", hook=name, outcome="failed") for name in "ba"] == [1, 0]
@@ -110,7 +110,7 @@ def test_what_cannot_be_read_is_left_out(build: Build) -> None:
     bench = build(HOOKS)
     leave(bench)
     bench.app.stop()
-    alter(bench.state, "UPDATE entries SET value = '{' WHERE kind = 'hook' AND key LIKE '%\"b\"%'")
+    alter(bench.state, "UPDATE entries SET value = '{' WHERE kind = 'hooks' AND key LIKE '%\"b\"%'")
     bench.start()
     assert ran(bench) == [("a", "scheduled")]
 

@@ -13,8 +13,9 @@ from msgspec import inspect
 from exporter.config import Config
 from exporter.config.kubernetes import Kubernetes
 from exporter.config.match import Match
-from exporter.model.jobs import CommandResult, HookOutcome
+from exporter.model.jobs import HookOutcome
 from exporter.model.messages import Delivery
+from exporter.outputs.hooks.command import CommandResult
 from exporter.outputs.otlp.telemetry import Signal
 from exporter.simulator import Fault, Simulator, SimulatorServer
 from tests.bench import VM, Bench, Build

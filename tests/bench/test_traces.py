@@ -3,7 +3,8 @@
 import pytest
 
 from exporter.model.events import trace_id
-from exporter.model.jobs import CommandResult, HookOutcome
+from exporter.model.jobs import HookOutcome
+from exporter.outputs.hooks.command import CommandResult
 from exporter.simulator import Fault
 from tests.bench import Bench, Build
 from tests.builders import FREEZE_ID, raw_event

@@ -11,8 +11,9 @@ import pytest
 from exporter.errors import ImdsError, PollOutcome
 from exporter.imds.client import ImdsClient
 from exporter.model.events import trace_id
-from exporter.model.jobs import CommandResult, HookOutcome
+from exporter.model.jobs import HookOutcome
 from exporter.model.messages import WatchChange, WatchMessage
+from exporter.outputs.hooks.command import CommandResult
 from exporter.outputs.notifications.webhook import cloud_event
 from exporter.simulator import Fault, Simulator
 from exporter.simulator.documents import instance_document

@@ -37,6 +37,7 @@ from exporter.model.messages import Message
 from exporter.model.views import Snapshot, by_urgency
 from exporter.outputs.approval.counters import Counters
 from exporter.outputs.notifications import checking
+from exporter.outputs.notifications.outbox import Outbox, job_of
 from exporter.outputs.notifications.planning import Plan
 from exporter.serving.addresses import listen
 from exporter.serving.server import Server
@@ -115,9 +116,9 @@ def _write_down(steps: Sequence[Effects], messages: Sequence[Message], clock: Ha
         store = Store.open(Path(folder), health=health, clock=clock)
         try:
             for step in steps:
-                store.record(step, messages)
+                store.record(step, map(job_of, messages))
             assert store.load() == steps[-1].known
-            store.outbox.first("someone", 1000)
+            store.jobs("notifications", Outbox).first("someone", 1000)
         finally:
             store.close()
     assert health.problems() == ()

@@ -18,8 +18,10 @@ from exporter.model.facts import PauseFact
 from exporter.model.lifecycle import Transition, WatchState, weight
 from exporter.model.messages import Message
 from exporter.model.views import Snapshot
+from exporter.outputs.notifications.outbox import Outbox, job_of
 from exporter.outputs.notifications.planning import Plan
 from exporter.state.facts import CAPACITY, MOST_BYTES
+from exporter.state.jobs import End
 from exporter.state.store import Store
 from tests.builders import WEB_VM, scheduled
 from tests.clocks import NOW, HandClock
@@ -91,20 +93,20 @@ def test_the_state_is_bounded_in_bytes(tmp_path: Path) -> None:
     clock = HandClock()
     health = Health(clock)
     store = Store.open(tmp_path, health=health, clock=clock)
-    plan, story = Plan([Route(("a", "b"))]), Story()
+    outbox, plan, story = store.jobs("notifications", Outbox), Plan([Route(("a", "b"))]), Story()
     dropped: Counter[str] = Counter()
     for number in range(1, 30):
         found = [scheduled(event_id=f"{number}-{n}", description="\u20ac" * 2000) for n in range(120)]
         step = story.feed(*found)
         messages = plan.compose(step.occurrences, instance="WestNO_0", now=NOW)
-        store.record(step, messages)
-        dropped.update(store.outbox.take_dropped())
+        store.record(step, map(job_of, messages))
+        dropped.update(outbox.take_dropped())
         assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 16 * 2**20
     assert min(dropped["a"], dropped["b"]) > 1000
-    assert dropped.total() + sum(store.outbox.counts().values()) == 2 * (29 + 28) * 120
+    assert dropped.total() + sum(outbox.counts().values()) == 2 * (29 + 28) * 120
     # Where the file was full, what is known has gone on in memory, and is written once there is room.
-    for target in store.outbox.counts():
-        store.outbox.finish([key for key, _ in store.outbox.first(target, 10_000)], None, NOW)
+    for target in outbox.counts():
+        outbox.finish([key for key, _ in outbox.first(target, 10_000)], End(None, NOW))
     clock.pass_seconds(60)
     store.retry()
     assert health.problems() == ()
@@ -119,10 +121,12 @@ def test_a_restart_takes_as_little_memory(tmp_path: Path) -> None:
     """What is read from the state shares its texts, as it did before: short names would take tenfold."""
     clock = HandClock()
     store, story = Store.open(tmp_path, health=Health(clock), clock=clock), Story()
-    plan = Plan([Route(("a", "b"))])
+    outbox, plan = store.jobs("notifications", Outbox), Plan([Route(("a", "b"))])
     for number in range(4):
         step = story.feed(*decode_document(largest(wide, number)).events)
-        store.record(step, plan.compose(step.occurrences, instance="WestNO_0", now=NOW))
+        messages = plan.compose(step.occurrences, instance="WestNO_0", now=NOW)
+        store.record(step, map(job_of, messages))
+    assert outbox.size > 2**21
     store.close()
     again, peak = traced(lambda: Store.open(tmp_path, health=Health(clock), clock=clock))
     assert again.load().current == story.known.current
@@ -170,15 +174,16 @@ def test_a_storm_for_three_targets_has_room(tmp_path: Path) -> None:
     clock = HandClock(NOW.replace(microsecond=123456))
     clock.boot = str(UUID(int=1))
     store = Store.open(tmp_path, health=Health(clock), clock=clock)
+    outbox = store.jobs("notifications", Outbox)
     found = [scheduled(event_id=str(UUID(int=number))) for number in range(1000)]
     story = Story()
     story.now = clock.now()
     step = story.feed(*found)
     plan = Plan([Route(("mail", "chat", "pager"))])
     messages = plan.compose(step.occurrences, instance="WestNO_0", now=clock.now(), seen=Snapshot(vm=WEB_VM))
-    store.record(step, messages)
-    assert store.outbox.take_dropped() == {}
-    assert store.outbox.counts() == {"mail": 1000, "chat": 1000, "pager": 1000}
+    store.record(step, map(job_of, messages))
+    assert outbox.take_dropped() == {}
+    assert outbox.counts() == {"mail": 1000, "chat": 1000, "pager": 1000}
     store.close()
 
 

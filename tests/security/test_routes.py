@@ -47,7 +47,7 @@ def state(bench: Bench) -> dict[str, Any]:
     """Return all that may not change, some polls later."""
     bench.advance(5)
     return {
-        "stored": [on_disk(bench.state, kind) for kind in ("event", "message", "hook", "approval")],
+        "stored": [on_disk(bench.state, kind) for kind in ("event", "notifications", "hooks", "approval")],
         "events": bench.request("/api/v1/events")[1],
         "counted": COUNTED.findall(bench.request("/metrics")[1]),
         "hooks": len(bench.commands),

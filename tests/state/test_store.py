@@ -13,7 +13,7 @@ from exporter.model.advance import advance
 from exporter.model.documents import Document, decode_document
 from exporter.model.events import SCHEDULED, ScheduledEvent
 from exporter.model.lifecycle import HISTORY, Effects, WatchState
-from exporter.state import jobs as state_jobs
+from exporter.outputs.approval.approvals import Approvals
 from tests.model.histories import history
 from tests.state_support import START, StateFixture, life_of, nth_step, on_disk
 
@@ -92,7 +92,7 @@ def test_a_new_file(fixture: StateFixture, monkeypatch: pytest.MonkeyPatch) -> N
     before = sorted(descriptors.iterdir())
     flushed = []
     monkeypatch.setattr(os, "fsync", lambda file: flushed.append((descriptors / str(file)).readlink()))
-    assert fixture.open().approvals.unknown_until() is None
+    assert fixture.open().unknown_until() is None
     assert flushed == [fixture.directory]
     with pytest.raises(StateDirectoryInUseError, match=rf"/state is in use by .* \(pid {os.getpid()}\); use"):
         StateFixture(fixture.directory).open()
@@ -107,11 +107,9 @@ def test_a_new_file(fixture: StateFixture, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_what_is_known_of_approvals_is_bounded(fixture: StateFixture) -> None:
     """However many there are, with ids as long as they may be, the newest are known, in half a MiB."""
-    store, rest = fixture.open(), "\N{GRINNING FACE}" * 253
-    for hundred in range(10):
-        lives = [life_of(f"{hundred}{number:0>2}{rest}") for number in range(100)]
-        assert all(store.approvals.decide(life, "rule", START) for life in lives)
-    known = [one.life_key[:3] for one in store.approvals.known()]
-    assert known == [str(number) for number in range(1000 - len(known), 1000)]
+    approvals, rest = fixture.open().jobs("approval", Approvals), "\N{GRINNING FACE}" * 253
+    assert all(approvals.decide(f"{number}{rest}", "rule") for number in range(1000, 2000))
+    known = [key.life_key[:4] for key in approvals.entries]
+    assert known == [str(number) for number in range(2000 - len(known), 2000)]
     assert len(known) >= 100
-    assert store.approvals.size <= state_jobs.MOST_BYTES["approval"]
+    assert approvals.size <= 2**19

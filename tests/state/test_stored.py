@@ -10,6 +10,7 @@ from exporter.model.lifecycle import Life, Transition, TransitionRecord
 from exporter.model.messages import Delivery, Message, Rendered, Severity, WatchChange, WatchMessage
 from exporter.model.views import listed_view
 from exporter.model.vm import VirtualMachine
+from exporter.outputs.notifications.outbox import Letter
 from exporter.outputs.otlp.telemetry import Span, SpanEvent
 from exporter.state.jobs import Record
 from tests.state_support import START, life_of
@@ -28,6 +29,7 @@ _USUAL: dict[Any, dict[str, int]] = {Life: {"number": 1}, Rendered: {"is_inciden
         Message("oncall", "a", 1, Transition.SCHEDULED, START, None, listed_view(_EVENT, Affected.SELF)),
         WatchMessage("oncall", "watch", 1, WatchChange.BLIND, START, None, START),
         Record(),
+        Letter(),
         Span("a", "b", "c", "", START, START, {}),
         SpanEvent("a", START),
         VirtualMachine(),

@@ -18,7 +18,7 @@ _ASIDE = "state.db.corrupt-20261121T013000Z"
 def _assert_begun_anew(fixture: StateFixture, reason: str, aside: str = _ASIDE) -> None:
     store = fixture.open()
     assert store.load() == WatchState()
-    assert store.approvals.unknown_until() == START + timedelta(hours=1)
+    assert store.unknown_until() == START + timedelta(hours=1)
     assert aside in fixture.aside()
     assert fixture.problem(DegradedReason.STATE_CORRUPT) == (
         f"{fixture.path} cannot be used: {reason}; it was moved to {aside}, and a new one begun; "
@@ -67,7 +67,7 @@ def test_a_loss_is_known_for_an_hour(fixture: StateFixture) -> None:
     for seconds in (0, 1800, 1799):
         fixture.clock.pass_seconds(seconds)
         store = fixture.open()
-        assert store.approvals.unknown_until() == START + timedelta(hours=1)
+        assert store.unknown_until() == START + timedelta(hours=1)
     store.retry()
     assert fixture.problem(DegradedReason.STATE_CORRUPT) == (
         f"a state file was moved to {fixture.directory}/state.db.corrupt-20261121T013000Z; "
@@ -76,9 +76,9 @@ def test_a_loss_is_known_for_an_hour(fixture: StateFixture) -> None:
     fixture.clock.pass_seconds(10)
     store.retry()
     assert fixture.health.problems() == ()
-    assert fixture.open().approvals.unknown_until() is None
+    assert fixture.open().unknown_until() is None
     fixture.clock.set_wall(START - timedelta(hours=9))
-    assert fixture.open().approvals.unknown_until() == START - timedelta(hours=8)
+    assert fixture.open().unknown_until() == START - timedelta(hours=8)
 
 
 @pytest.mark.parametrize(

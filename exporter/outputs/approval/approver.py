@@ -12,7 +12,7 @@ import logging
 import math
 import queue
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -23,15 +23,17 @@ from exporter.config import Config, Mode
 from exporter.config.loading import Loaded
 from exporter.errors import ImdsError, cause
 from exporter.imds.client import WINDOW_SECONDS, ImdsClient
-from exporter.model.events import lower, trace_id
+from exporter.model.events import trace_id
 from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Life, Transition
 from exporter.model.reports import WorkerReport
-from exporter.model.views import ApprovalView, Snapshot
+from exporter.model.views import ApprovalView, Snapshot, WorkView
+from exporter.outputs.approval.approvals import Approvals
 from exporter.outputs.approval.counters import ApprovalOutcome, Counters
 from exporter.outputs.approval.deciding import ApprovalInputs, ApprovalState, Decision, concluded, decide
 from exporter.outputs.approval.section import ApprovalSection
 from exporter.outputs.output import Core, Decider
+from exporter.state.jobs import End
 from exporter.work import Backoff, Loop
 
 log = logging.getLogger(__name__)
@@ -78,8 +80,9 @@ class Approver(Decider):
 
     def __init__(self, core: Core) -> None:
         """Create it without starting its thread."""
-        self._approvals = core.store.approvals
-        self._jobs = core.store.hook_jobs
+        self._store, self._views = core.store, core.views
+        self._approvals = core.store.jobs(self.name, Approvals)
+        self._approvals.renew()
         self._metrics, self._clock, self._inbox = core.metrics, core.clock, core.inbox
         self._counters = Counters(core.metrics.registry)
         # By which the poller decides, and the newest one, which it takes over after the poll in progress.
@@ -99,6 +102,7 @@ class Approver(Decider):
         # Attempts that are over.
         self._over: queue.SimpleQueue[_Attempt] = queue.SimpleQueue()
         self._loop = Loop("approver", self._send_request)
+        self._inbox.put(*self._approvals.reports())
 
     def configure(self, loaded: Loaded, environ: Mapping[str, str]) -> None:
         """Send nothing by other rules than these once this returns.
@@ -125,6 +129,7 @@ class Approver(Decider):
 
         What is due by the document before it is not, if it differs.
         """
+        self._approvals.renew()
         due = self._due
         if changed or error:
             self.outdate()
@@ -208,12 +213,9 @@ class Approver(Decider):
         return due
 
     def _recorded(self, life: Life) -> ApprovalInputs:
-        known = self._approvals.find(life.key)
-        if known is None:
-            return ApprovalInputs()
-        if known.sent is None:
-            return ApprovalInputs(asked_by=known.rule)
-        return ApprovalInputs(approved_by=known.rule)
+        for key, record in self._approvals.of(life.key):
+            return ApprovalInputs(approved_by=key.lane) if record.done else ApprovalInputs(asked_by=key.lane)
+        return ApprovalInputs()
 
     def _inputs(self, life: Life, settings: Config, recent: set[str]) -> ApprovalInputs:
         recorded = self._recorded(life)
@@ -224,17 +226,32 @@ class Approver(Decider):
             recorded,
             hooks=self._hook_results(life) if asks_hooks else {},
             has_unreported=life.last_reported is not None and bool(settings.hooks),
-            open_hooks=self._jobs.open_for(lower(life.ids[0])),
+            open_hooks=self._open_hooks(life),
             age=seconds_since(life.begun, self._clock) or 0.0,
             within_hour=len(recent) - (life.key in recent),
-            unknown_until=self._approvals.unknown_until(),
+            unknown_until=self._store.unknown_until(),
         )
 
     def _hook_results(self, life: Life) -> Mapping[str, HookOutcome | None]:
-        """Return the outcomes of hooks, except of runs for ``hook_failed``."""
-        numbered = enumerate(life.transitions, start=1)
-        failures = {number for number, one in numbered if one.transition is Transition.HOOK_FAILED}
-        return self._jobs.results(life.key, but=failures)
+        """Return the outcome of each hook's newest run, except of runs for ``hook_failed``.
+
+        It is None until the run has ended. What was dropped, as its hook is not configured, is left out.
+        """
+        return {
+            run.name: None if run.at is None else HookOutcome(run.state)
+            for run in self._runs([life.key])
+            if run.transition is not Transition.HOOK_FAILED and run.state
+        }
+
+    def _open_hooks(self, life: Life) -> list[str]:
+        """Return the hooks of all lives of an event, except those for reports, that have not ended."""
+        lives = [replace(life, number=number).key for number in range(1, life.number + 1)]
+        reported = (Transition.APPROVED, Transition.HOOK_FAILED)
+        return [run.name for run in self._runs(lives) if run.at is None and run.transition not in reported]
+
+    def _runs(self, lives: Collection[str]) -> Iterator[WorkView]:
+        for work in self._views.work(lives).values():
+            yield from (run for run in work if run.kind == "hook")
 
     def _log_change(self, life: Life, decision: Decision) -> None:
         before = self._decisions.get(life.key)
@@ -301,8 +318,8 @@ class Approver(Decider):
     def _sent(self, attempt: _Attempt, azure: ImdsClient) -> _Attempt:
         """Record an attempt on disk and carry it out; return it with its result."""
         life, rule, begun = attempt.life, attempt.rule, self._clock.now()
-        before = self._approvals.find(life.key)
-        if not self._approvals.decide(life, rule, begun):
+        before = self._approvals.of(life.key)
+        if not self._approvals.decide(life.key, rule):
             self._approvals.restore(life.key, before)
             return replace(attempt, problem="the state cannot be written, so nothing would remember it")
         try:
@@ -319,7 +336,8 @@ class Approver(Decider):
                 self._approvals.restore(life.key, before)
             return replace(attempt, problem=str(error))
         now = self._clock.now()
-        self._approvals.record_sent(life.key, now)
+        keys = [key for key, _ in self._approvals.of(life.key)]
+        self._approvals.finish(keys, End("approved", now, begun))
         self._counters.decided(rule, ApprovalOutcome.APPROVED)
         log.info("approved", extra=_log_facts(life, Decision(ApprovalState.DUE, rule)))
         return replace(attempt, approved=now)

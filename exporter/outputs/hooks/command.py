@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from exporter import errors
 from exporter.clock import Clock
-from exporter.model.jobs import CommandResult, HookOutcome
+from exporter.model.jobs import HookOutcome
 from exporter.outputs.hooks.process import Process, start
 from exporter.systemd import ALIVE_SECONDS
 from exporter.timefmt import format_duration
@@ -53,6 +53,21 @@ END_LINES = 5
 _ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 _SHEBANG_BYTES = 256
+
+
+class CommandResult(msgspec.Struct, frozen=True):
+    """How a command ended."""
+
+    outcome: HookOutcome
+    # Its exit status, minus the number of the signal that ended it, or None if there is none.
+    status: int | None
+    seconds: float
+    # Describes the outcome.
+    reason: str
+    # Whether it was ended early, or not begun, because the exporter stops.
+    stopped: bool = False
+    # The end of its output, on one line.
+    output: str = ""
 
 
 class Command(msgspec.Struct, frozen=True):

@@ -10,22 +10,28 @@ import sys
 import threading
 from collections.abc import Collection, Mapping
 from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from exporter.config import Hook
 from exporter.config.addresses import variables
 from exporter.config.loading import Loaded
-from exporter.model.events import trace_id
-from exporter.model.jobs import CommandResult, HookOutcome, Job, job_of
-from exporter.model.lifecycle import Effects, Occurrence, Transition
+from exporter.model.events import lower, trace_id
+from exporter.model.jobs import HookOutcome, Job, JobKey
+from exporter.model.lifecycle import ENDINGS, Effects, Occurrence, Transition
 from exporter.model.messages import Severity
 from exporter.model.reports import hook_failure
 from exporter.model.tracing import traceparent
-from exporter.model.views import Snapshot
+from exporter.model.views import EventView, Snapshot, WorkView, event_view
 from exporter.outputs.hooks.section import HooksSection
-from exporter.outputs.output import Core, Output
-from exporter.state.jobs import JobKey, Record
-from exporter.timefmt import rfc3339
+from exporter.outputs.output import Core, Output, failures
+from exporter.state.jobs import End, Jobs, Record
+from exporter.timefmt import UtcTime, rfc3339
 from exporter.work import Loop
+
+if TYPE_CHECKING:
+    from exporter.outputs.hooks.command import CommandResult
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +41,31 @@ MOST_BYTES = 32_000
 _WITHHELD = re.compile(r"OTEL_.*|SCHEDULED_EVENTS_.*|CREDENTIALS_DIRECTORY|NOTIFY_SOCKET")
 # Up to the last @: a password may contain one that is not encoded.
 _USERINFO = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://)?.*@")
+
+
+class Run(msgspec.Struct, frozen=True):
+    """One run of one hook, with the facts at the time of the transition."""
+
+    transition: Transition
+    at: UtcTime
+    instance: str
+    event: EventView
+    resource_type: str
+    # The W3C header that makes what the hook sends a part of the event's trace.
+    traceparent: str = ""
+
+    def document(self, attempt: int) -> bytes:
+        """Return the command's input: the API's EVENT as JSON, with ``transition``, ``at``, ``instance``."""
+        facts = {
+            "transition": self.transition,
+            "at": self.at,
+            "instance": self.instance,
+            "attempt": attempt,
+        }
+        return msgspec.json.encode({**msgspec.to_builtins(self.event), **facts})
+
+
+_runs = msgspec.json.Decoder(Run)
 
 
 def _runs_for(hook: Hook, occurrence: Occurrence, now: datetime) -> bool:
@@ -60,27 +91,27 @@ def _fold(name: str) -> str:
     return name.upper() if sys.platform == "win32" else name
 
 
-def environment(job: Job, attempt: int) -> dict[str, str]:
-    """Return the variables that describe a job to its hook, to be added to those of the exporter.
+def environment(run: Run, attempt: int) -> dict[str, str]:
+    """Return the variables that describe a run to its hook, to be added to those of the exporter.
 
     ``EVENT_ID`` is the event's first id, as in the JSON, so that hooks can pass on notes under it. Times are
     RFC 3339 in UTC, durations whole seconds; what is unknown is empty. ``EVENT_RESOURCES`` is cut between two
     names: half a name may be that of another VM.
     """
-    event, duration = job.event, job.event.duration_seconds
+    event, duration = run.event, run.event.duration_seconds
     values = {
         "EVENT_ID": event.id,
         "EVENT_TYPE": event.type,
         "EVENT_STATUS": event.status,
         "EVENT_SOURCE": event.source,
         "EVENT_NOTBEFORE": rfc3339(event.not_before) or "",
-        "EVENT_RESOURCETYPE": job.resource_type,
+        "EVENT_RESOURCETYPE": run.resource_type,
         "EVENT_DESCRIPTION": event.description,
         "EVENT_DURATION": "" if duration is None else str(duration),
-        "EVENT_TRANSITION": job.transition.value,
+        "EVENT_TRANSITION": run.transition.value,
         "EVENT_ATTEMPT": str(attempt),
-        "INSTANCE_NAME": job.instance,
-        "TRACEPARENT": job.traceparent,
+        "INSTANCE_NAME": run.instance,
+        "TRACEPARENT": run.traceparent,
     }
     return {name: cut(clean(value)) for name, value in values.items()} | {
         "EVENT_RESOURCES": cut(clean(",".join(event.resources)), between=",")
@@ -116,12 +147,14 @@ class HookRunner(Output):
     stop_seconds = 9.0
 
     def __init__(self, core: Core) -> None:
-        self._jobs = core.store.hook_jobs
+        # The lane is the event's first id: hooks of all its lives run in order.
+        self._jobs = core.store.jobs(self.name, Jobs)
         self._metrics, self._clock, self._inbox = core.metrics, core.clock, core.inbox
         self._lock = threading.Lock()
         self._busy: set[str] = set()
         self._stopping = threading.Event()
         self._loops = [Loop("hooks", self._work) for _ in range(MOST_AT_ONCE)]
+        self._inbox.put(*failures(self._jobs))
 
     def configure(self, loaded: Loaded, environ: Mapping[str, str]) -> None:
         """Set the hooks, in their order; pending jobs use them, too.
@@ -136,28 +169,46 @@ class HookRunner(Output):
         self._hooks = {hook.name: hook for hook in hooks}
         self.wake()
 
-    def compose(self, step: Effects, seen: Snapshot) -> tuple[Job, ...]:
+    def compose(self, step: Effects, seen: Snapshot) -> list[Job]:
         """Return the jobs for transitions, in the order in which those of one event run.
 
         There are none while this VM's name is unknown, because the event may be another VM's, nor for the end
-        of a life that began and ended before a document was read with the name.
+        of a life that began and ended before a document was read with the name. The end of a life takes back
+        what has not begun, and an update what has not begun for earlier ones.
         """
-        instance, now = seen.instance, self._clock.now()
-        if instance is None:
-            return ()
-        return tuple(
-            job_of(
-                hook.name,
-                one.life,
-                one.at,
-                one.life.instance or instance,
-                traceparent(one.life, ("hook", hook.name, str(len(one.life.transitions))), seen),
-            )
+        now, is_named = self._clock.now(), seen.instance is not None
+        runs = [
+            (one, hook.name)
             for one in (*step.awaited, *step.occurrences)
-            if one.life.affects is not None
+            if is_named and one.life.affects is not None
             for hook in self._hooks.values()
             if _runs_for(hook, one, now)
+        ]
+        ended = [one.life.key for one in step.occurrences if one.transition in ENDINGS]
+        back = [key for life in (*ended, *step.forgotten) for key, _ in self._jobs.of(life)]
+        for one, hook in runs:
+            if one.transition is Transition.UPDATED:
+                records = enumerate(one.life.transitions, start=1)
+                updates = {number for number, record in records if record.transition is Transition.UPDATED}
+                runs_of = self._jobs.of(one.life.key)
+                back += [key for key, _ in runs_of if key.name == hook and key.sequence in updates]
+        return [*(Job(self.name, key) for key in back), *(self._job(*run, seen) for run in runs)]
+
+    def _job(self, occurrence: Occurrence, hook: str, seen: Snapshot) -> Job:
+        life, number = occurrence.life, len(occurrence.life.transitions)
+        run = Run(
+            transition=occurrence.transition,
+            at=occurrence.at,
+            instance=life.instance or seen.instance or "",
+            event=event_view(life),
+            resource_type=life.event.resource_type,
+            traceparent=traceparent(life, ("hook", hook, str(number)), seen),
         )
+        key = JobKey(lower(life.ids[0]), life.key, number, hook)
+        return Job(self.name, key, msgspec.Raw(msgspec.json.encode(run)))
+
+    def work(self, life_key: str) -> list[WorkView]:
+        return self._jobs.views(life_key, "hook")
 
     def wake(self) -> None:
         """Run recorded jobs; one thread is started per event with jobs, up to `MOST_AT_ONCE`."""
@@ -195,26 +246,26 @@ class HookRunner(Output):
                 self._busy.discard(event)
         return 0.0
 
-    def _run(self, key: JobKey, record: Record[Job]) -> None:
-        job, hook = record.work, self._hooks.get(key.name)
-        if job is None or hook is None:
-            if job is not None:
-                log.warning("pending hook is no longer configured", extra=_facts(job))
-            self._jobs.finish([key], None, self._clock.now())
+    def _run(self, key: JobKey, record: Record) -> None:
+        run, hook = record.read(_runs), self._hooks.get(key.name)
+        if run is None or hook is None:
+            if run is not None:
+                log.warning("pending hook is no longer configured", extra=_facts(key, run))
+            self._jobs.finish([key], End(None, self._clock.now()))
             return
         attempt = self._jobs.begin(key)
         if not attempt:
             return
-        facts = _facts(job) | {"attempt": attempt}
+        facts = _facts(key, run) | {"attempt": attempt}
         log.info("hook started", extra=facts)
         begun = self._clock.now()
-        result = self._execute(hook, job, attempt, facts)
+        result = self._execute(hook, run, attempt, facts)
         if result.stopped:
             log.warning("hook interrupted; it runs again after the next start", extra=facts)
             return
         now = self._clock.now()
         problem = "" if result.outcome is HookOutcome.SUCCEEDED else result.reason
-        self._jobs.finish([key], result.outcome, now, begun=begun, problem=problem)
+        self._jobs.finish([key], End(result.outcome, now, begun, problem))
         self._metrics.hooks.ended(hook.name, result.outcome, result.seconds)
         succeeded = result.outcome is HookOutcome.SUCCEEDED
         ends = {"outcome": result.outcome, "reason": result.reason, "seconds": result.seconds}
@@ -223,31 +274,31 @@ class HookRunner(Output):
             # An approval may have waited for it.
             self._inbox.put()
             return
-        if job.transition is Transition.HOOK_FAILED:
+        if run.transition is Transition.HOOK_FAILED:
             # This failure becomes no transition, with which it would be counted.
             self._metrics.hooks.failed(hook.name, Severity.WARNING)
         reason = f"{result.reason}; output: {result.output}" if result.output else result.reason
-        run = (job.hook, job.sequence)
-        self._inbox.put(hook_failure(job.life_key, run, result.outcome, now, reason=reason))
+        failure = hook_failure(key.life_key, (key.name, key.sequence), result.outcome, now, reason=reason)
+        self._inbox.put(failure)
 
-    def _execute(self, hook: Hook, job: Job, attempt: int, facts: Mapping[str, object]) -> CommandResult:
+    def _execute(self, hook: Hook, run: Run, attempt: int, facts: Mapping[str, object]) -> "CommandResult":
         # Imported on first use: most VMs have no hooks.
-        from exporter.outputs.hooks.command import Command, run
+        from exporter.outputs.hooks import command
 
-        variables = environment(job, attempt)
-        return run(
-            Command(hook.command, job.document(attempt), variables, float(hook.timeout), self._inherited),
+        document, variables = run.document(attempt), environment(run, attempt)
+        return command.run(
+            command.Command(hook.command, document, variables, float(hook.timeout), self._inherited),
             output=lambda line: log.info("hook output", extra={**facts, "line": line}),
             stop=self._stopping,
             clock=self._clock,
         )
 
 
-def _facts(job: Job) -> dict[str, object]:
+def _facts(key: JobKey, run: Run) -> dict[str, object]:
     return {
-        "hook": job.hook,
-        "transition": job.transition,
-        "event_id": job.event.id,
-        "trace_id": trace_id(job.event.id),
-        "event_type": job.event.type,
+        "hook": key.name,
+        "transition": run.transition,
+        "event_id": run.event.id,
+        "trace_id": trace_id(run.event.id),
+        "event_type": run.event.type,
     }

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from exporter.config.kubernetes import DRAIN
 from exporter.config.loading import Loaded
 from exporter.model.lifecycle import Transition
-from exporter.model.views import NodeView
+from exporter.model.views import NodeView, WorkView
 from exporter.outputs.kubernetes.results import DrainResults
 from exporter.outputs.kubernetes.section import KubernetesSection
 from exporter.outputs.output import Core, Output
@@ -98,6 +98,9 @@ class NodeLoop(Output):
         if drainer is not None:
             self._drain.start()
         self._drain.wake()
+
+    def work(self, life_key: str) -> list[WorkView]:
+        return self._results.jobs.views(life_key, "hook")
 
     def wake(self) -> None:
         self._loop.wake()

@@ -10,13 +10,13 @@ from exporter.clock import Clock
 from exporter.config.kubernetes import DRAIN
 from exporter.health import DegradedReason, Health
 from exporter.model.events import trace_id
-from exporter.model.jobs import HookOutcome
+from exporter.model.jobs import HookOutcome, JobKey
 from exporter.model.lifecycle import Life, Transition
 from exporter.model.reports import hook_failure
 from exporter.outputs.kubernetes.client import KubernetesError
 from exporter.outputs.kubernetes.counters import Counters
-from exporter.outputs.output import Core
-from exporter.state.jobs import JobKey
+from exporter.outputs.output import Core, failures
+from exporter.state.jobs import End, Jobs
 from exporter.work import Backoff
 
 log = logging.getLogger(__name__)
@@ -30,17 +30,18 @@ class DrainResults:
     def __init__(self, core: Core) -> None:
         self.metrics, self.clock, self._inbox = core.metrics, core.clock, core.inbox
         self.counters = Counters(core.metrics.registry)
-        self._jobs = core.store.hook_jobs
+        self.jobs = core.store.jobs("kubernetes", Jobs)
+        self._inbox.put(*failures(self.jobs))
         self._problems = Problems(core.health)
 
     def record(self, life: Life, outcome: HookOutcome, begun: datetime, reason: str) -> None:
         """Record the outcome for a life, unless it is known, or the drain has succeeded already."""
-        if self._jobs.results(life.key).get(DRAIN) in (outcome, HookOutcome.SUCCEEDED):
+        if self._newest(life) in (outcome, HookOutcome.SUCCEEDED):
             return
         now, sequence = self.clock.now(), _sequence(life)
         succeeded = outcome is HookOutcome.SUCCEEDED
         key = JobKey(life.ids[0].lower(), life.key, sequence, DRAIN)
-        self._jobs.record_end(key, outcome, now, begun=begun, problem="" if succeeded else reason)
+        self.jobs.record_end(key, End(outcome, now, begun, "" if succeeded else reason))
         facts = {"event_id": life.ids[0], "trace_id": trace_id(life.ids[0]), "outcome": outcome.value}
         facts["reason"] = reason
         self.metrics.hooks.ended(DRAIN, outcome, max((now - begun).total_seconds(), 0.0))
@@ -53,11 +54,15 @@ class DrainResults:
 
     def has_succeeded(self, lives: Iterable[Life]) -> bool:
         """Return whether the drain has succeeded for one of these lives."""
-        return any(self._jobs.results(life.key).get(DRAIN) is HookOutcome.SUCCEEDED for life in lives)
+        return any(self._newest(life) == HookOutcome.SUCCEEDED for life in lives)
 
     def withdraw(self, lives: Iterable[Life]) -> None:
         """Forget the outcomes for these lives: pods may run on the Node again."""
-        self._jobs.withdraw([life.key for life in lives], DRAIN)
+        self.jobs.withdraw(life.key for life in lives)
+
+    def _newest(self, life: Life) -> str | None:
+        """Return the newest outcome for a life; None if there is none."""
+        return next((record.outcome for _, record in reversed(self.jobs.of(life.key))), None)
 
     def calls(self) -> "Calls":
         """Return where a loop reports the calls that it makes."""

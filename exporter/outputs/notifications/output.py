@@ -7,10 +7,12 @@ from exporter.config.addresses import variables
 from exporter.config.loading import Loaded
 from exporter.errors import Mistakes
 from exporter.model.facts import OutageFact
+from exporter.model.jobs import Job
 from exporter.model.lifecycle import Effects
-from exporter.model.messages import AnyMessage, Outcome
-from exporter.model.views import Snapshot, TargetView
+from exporter.model.messages import Outcome
+from exporter.model.views import Snapshot, TargetView, WorkView
 from exporter.outputs.notifications import checking, planning
+from exporter.outputs.notifications.outbox import Outbox, job_of
 from exporter.outputs.notifications.planning import Plan
 from exporter.outputs.notifications.section import NotificationsSection
 from exporter.outputs.notifications.sender import SenderProcess, environment
@@ -30,6 +32,7 @@ class Notifications(Output):
 
     def __init__(self, core: Core, *, sender_type: Callable[..., SenderProcess] = SenderProcess) -> None:
         self._core = core
+        self._outbox = core.store.jobs(self.name, Outbox)
         self._sender_type = sender_type
         self._notifier: Notifier | None = None
         # The newest configuration that was checked or applied, with its plan.
@@ -52,22 +55,27 @@ class Notifications(Output):
             # It takes longer to start than the exporter, and the check of the targets waits for it.
             notifier.sender.prepare()
 
-    def compose(self, step: Effects, seen: Snapshot) -> tuple[AnyMessage, ...]:
+    def compose(self, step: Effects, seen: Snapshot) -> list[Job]:
         if self._notifier is None:
-            return ()
-        outbox, now = self._core.store.outbox, self._core.clock.now()
-        lives = {occurrence.life.key for occurrence in step.occurrences}
-        opened = {key: outbox.opened(key) for key in lives}
-        return self._notifier.plan.compose(step.occurrences, seen.instance, now, seen, opened)
+            return []
+        now = self._core.clock.now()
+        opened = {one.life.key: self._outbox.opened(one.life.key) for one in step.occurrences}
+        messages = self._notifier.plan.compose(step.occurrences, seen.instance, now, seen, opened)
+        inherited = [job for lives in step.replaced.items() for job in self._outbox.inherited(*lives)]
+        return [*inherited, *map(job_of, messages)]
 
-    def compose_outage(self, fact: OutageFact, seen: Snapshot) -> tuple[AnyMessage, ...]:
+    def compose_outage(self, fact: OutageFact, seen: Snapshot) -> list[Job]:
         if self._notifier is None:
-            return ()
-        opened = self._core.store.outbox.opened(fact.outage.key)
-        return self._notifier.plan.compose_watch(fact.change, fact.outage, fact.at, seen, opened)
+            return []
+        opened = self._outbox.opened(fact.outage.key)
+        messages = self._notifier.plan.compose_watch(fact.change, fact.outage, fact.at, seen, opened)
+        return [job_of(message) for message in messages]
+
+    def work(self, life_key: str) -> list[WorkView]:
+        return self._outbox.views(life_key, "message")
 
     def wake(self) -> None:
-        for target, count in self._core.store.outbox.take_dropped().items():
+        for target, count in self._outbox.take_dropped().items():
             self._core.metrics.deliveries.given_up(target, Outcome.EXPIRED, count)
             log.warning("messages dropped: too many are waiting", extra={"target": target, "count": count})
         if self._notifier is not None:
@@ -96,6 +104,6 @@ class Notifications(Output):
             core = self._core
             given = environment(environ, variables(loaded.config))
             sender = self._sender_type(given)
-            services = WorkerDependencies(core.store.outbox, sender, core.views.approval, core.shared)
+            services = WorkerDependencies(self._outbox, sender, core.views.approval, core.shared)
             self._notifier = Notifier(services)
         return self._notifier

@@ -93,7 +93,7 @@ class Plan(msgspec.Struct, frozen=True):
     ) -> tuple[Message, ...]:
         """Return the messages about transitions: one for each target of the routes that match.
 
-        ``seen`` has the facts about this VM. ``opened`` is what `exporter.state.outbox.Outbox.opened` says of
+        ``seen`` has the facts about this VM. ``opened`` is what `Outbox.opened` says of
         the lives: incidents keep their keys, and the end of a life closes them, whatever the routes match by
         then.
         """

@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from exporter.clock import Clock, seconds_since
-from exporter.model.lifecycle import Transition
-from exporter.model.messages import AnyMessage, Failure
-from exporter.state.outbox import Lane, QueuedMessage
+from exporter.model.messages import Failure
+from exporter.outputs.notifications.outbox import Lane, QueuedMessage
 from exporter.work import Backoff
 
 # If the first message has waited for longer than this, the gravest go first.
@@ -27,8 +26,6 @@ _PAUSES = (20.0, 300.0)
 MOST_ATTEMPTS_FOR_ONE = 3
 # A target that asks to be left alone for longer is tried again after this.
 LONGEST_RETRY_AFTER = 300.0
-# No later message says what these do.
-_NEVER_LEFT_OUT = (Transition.APPROVED, Transition.HOOK_FAILED)
 
 
 class Turn(NamedTuple):
@@ -168,13 +165,8 @@ def _newest(messages: Sequence[QueuedMessage]) -> tuple[QueuedMessage, ...]:
 
     That is the newest one, unless one that is always sent comes before it.
     """
-    others = [one for one in messages if one.message and not _is_apart(one.message)]
-    kept = [one for one in messages if one not in others]
+    others = [one for one in messages if not one.is_apart]
+    kept = [one for one in messages if one.is_apart]
     if kept and (not others or messages.index(kept[0]) < messages.index(others[-1])):
         return (kept[0],)
     return tuple(others)
-
-
-def _is_apart(message: AnyMessage) -> bool:
-    """Return whether a message neither stands for others, nor another for it."""
-    return message.only_closes or message.transition in _NEVER_LEFT_OUT

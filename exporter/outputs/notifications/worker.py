@@ -21,13 +21,14 @@ from exporter.model.events import trace_id
 from exporter.model.lifecycle import Life
 from exporter.model.messages import AnyMessage, Delivery, Failure, Message, Outcome
 from exporter.model.views import ApprovalView, TargetView
+from exporter.outputs.notifications.outbox import Outbox, QueuedMessage
 from exporter.outputs.notifications.planning import Plan
 from exporter.outputs.notifications.protocol import Checked, CheckTarget
 from exporter.outputs.notifications.schedule import MOST_ATTEMPTS_FOR_ONE, Schedule
 from exporter.outputs.notifications.section import reread
 from exporter.outputs.notifications.sender import SenderProcess
 from exporter.shared import Shared
-from exporter.state.outbox import Outbox, QueuedMessage
+from exporter.state.jobs import End
 from exporter.work import Loop
 
 log = logging.getLogger(__name__)
@@ -163,7 +164,7 @@ class Worker:
             self._give_up([one for one in queued if one.message is None], Outcome.EXPIRED)
             return
         if unneeded := [one for one in queued if self._is_unneeded(one)]:
-            self._outbox.finish([one.key for one in unneeded], None, self._clock.now())
+            self._outbox.finish([one.key for one in unneeded], End(None, self._clock.now()))
             return
         message = self._as_of_now(last)
         request = replace(
@@ -174,7 +175,7 @@ class Worker:
             failed=self._schedule.has_failed,
             is_open=self._outbox.is_open(self.target, message.key),
             traceparent=message.traceparent if isinstance(message, Message) else "",
-            services=tuple(set.intersection(*(set(one.record.services) for one in queued))),
+            services=tuple(set.intersection(*(set(one.letter.services) for one in queued))),
         )
         begun = self._clock.monotonic()
         found = self._sender.ask(
@@ -247,7 +248,7 @@ class Worker:
             last = sent[-1:]
             # Where the last one opens no incident, one before it may, unless the incident is over.
             is_over = any(one.message and one.message.resolves for one in last)
-            self._outbox.finish([one.key for one in (sent if is_over else last)], None, now)
+            self._outbox.finish([one.key for one in (sent if is_over else last)], End(None, now))
             return
         sent = self._finish(sent, now, Outcome.DELIVERED)
         self.view = replace(self.view, delivers=True, last_delivery=now)
@@ -268,7 +269,7 @@ class Worker:
         if delivery.failure in _LIMITED:
             tried = sent[-1:] if is_refused else sent
             self._outbox.record_attempt(tried, 1)
-            lost = [one for one in tried if one.record.attempts >= MOST_ATTEMPTS_FOR_ONE]
+            lost = [one for one in tried if one.letter.attempts >= MOST_ATTEMPTS_FOR_ONE]
         if lost:
             problem += f"; {len(lost)} given up after {MOST_ATTEMPTS_FOR_ONE} attempts"
         self._health.report(DegradedReason.NOTIFICATIONS_FAILING, problem, self.target)
@@ -301,8 +302,8 @@ class Worker:
         self, queued: Sequence[QueuedMessage], at: datetime, outcome: Outcome
     ) -> Sequence[QueuedMessage]:
         """Record that messages are done; return them without those that were dropped, and counted, before."""
-        problem = _GIVEN_UP.get(outcome, "")
-        self._outbox.finish([one.key for one in queued], outcome, at, problem=problem)
+        end = End(outcome, at, problem=_GIVEN_UP.get(outcome, ""))
+        self._outbox.finish([one.key for one in queued], end)
         with self._outbox.lock:
             return [one for one in queued if one.key in self._outbox.entries]
 

@@ -74,9 +74,9 @@ def work_span(fact: WorkFact, vm: str) -> Span:
 
 def _describe(fact: WorkFact) -> tuple[str, Literal["internal", "client"], dict[str, Attribute]]:
     """Return the first word of the name of a span, its kind and its attributes."""
-    if fact.kind == "approval":
+    if fact.output == "approval":
         return "approve", "client", {PREFIX + "approval.rule": fact.name}
-    of_message = fact.kind == "message"
+    of_message = fact.output == "notifications"
     name = "notification.target" if of_message else "hook.name"
     outcome = "notification.outcome" if of_message else "hook.outcome"
     transition = {PREFIX + "transition": fact.transition.value} if fact.transition else {}

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from exporter.model.jobs import CommandResult, HookOutcome
-from exporter.outputs.hooks.command import Command
+from exporter.model.jobs import HookOutcome
+from exporter.outputs.hooks.command import Command, CommandResult
 from tests.bench import Build
 from tests.bench.bench import SUCCEEDED
 from tests.builders import FREEZE_ID, raw_event

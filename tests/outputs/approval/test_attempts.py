@@ -4,6 +4,7 @@ import itertools
 import logging
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -206,15 +207,15 @@ def test_a_crash_between_the_answer_and_its_transition(build: Build, monkeypatch
 def test_it_is_known_before_it_is_sent(build: Build) -> None:
     """At the moment of the request the disk has it already."""
     bench = build(approving())
-    found = []
+    found: list[tuple[Any, Any]] = []
 
     def look(_: str) -> None:
-        (record,) = on_disk(bench.state, "approval").values()
-        found.append((record["life_key"], record["sent"]))
+        found.extend(on_disk(bench.state, "approval").items())
 
     bench.before_answer = look
     bench.show(raw_event())
-    assert (found, state(bench)[0]) == ([(FREEZE_ID.lower(), None)], "approved")
+    (((_, life_key, *_), record),) = found
+    assert (life_key, record.keys(), state(bench)[0]) == (FREEZE_ID.lower(), {"queued"}, "approved")
 
 
 @pytest.mark.parametrize("later", [FREEZE_ID, "b"])

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from exporter.clock import SystemClock
-from exporter.model.jobs import CommandResult
-from exporter.outputs.hooks.command import Command, run
+from exporter.outputs.hooks.command import Command, CommandResult, run
 from tests.end_to_end.program import eventually
 
 MARK = "TEST_MARK"

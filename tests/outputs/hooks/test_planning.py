@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 
 from exporter.config import Config, Hook, Notifications, Target
 from exporter.config.addresses import variables
-from exporter.model.jobs import Job
 from exporter.model.lifecycle import Life, Transition
 from exporter.model.views import EventView, event_view
-from exporter.outputs.hooks.runner import MOST_BYTES, clean, cut, environment, inherited
+from exporter.outputs.hooks.runner import MOST_BYTES, Run, clean, cut, environment, inherited
 from tests.builders import FREEZE_ID, scheduled
 from tests.clocks import NOW
 
@@ -20,8 +19,8 @@ VIEW = event_view(Life(scheduled(), (FREEZE_ID,), first_seen=NOW))
 
 def told(view: EventView = VIEW, **others: Any) -> dict[str, str]:
     attempt = others.pop("attempt", 1)
-    job = Job("drain", "a", 1, Transition.SCHEDULED, NOW, VM, view, "VirtualMachine")
-    return environment(msgspec.structs.replace(job, **others), attempt)
+    run = Run(Transition.SCHEDULED, NOW, VM, view, "VirtualMachine")
+    return environment(msgspec.structs.replace(run, **others), attempt)
 
 
 @pytest.mark.parametrize(

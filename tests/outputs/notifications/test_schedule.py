@@ -9,15 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.clock import moment
+from exporter.model.jobs import JobKey
 from exporter.model.lifecycle import Transition
 from exporter.model.messages import Failure, Severity
+from exporter.outputs.notifications.outbox import Lane, Letter, QueuedMessage
 from exporter.outputs.notifications.schedule import (
     MOST_ATTEMPTS_FOR_ONE,
     SLOW_SECONDS,
     Schedule,
 )
-from exporter.state.jobs import JobKey, Record
-from exporter.state.outbox import Lane, QueuedMessage
+from exporter.state.jobs import Record
 from tests.builders import message
 from tests.clocks import HandClock
 
@@ -96,7 +97,7 @@ class Desk:
         for one in items:
             self.lane.put(
                 JobKey("oncall", one.life, one.sequence),
-                Record(MESSAGES[one.severity], queued=moment(self.clock)),
+                Record(Letter(MESSAGES[one.severity]).raw, queued=moment(self.clock)),
             )
 
     def work(self) -> float | None:
@@ -300,7 +301,8 @@ def test_what_nothing_later_says_is_sent() -> None:
     desk = Desk(*(Item("a", sequence=number) for number in range(1, 6)), recovering=True)
     for number, what in ((2, Transition.HOOK_FAILED), (3, Transition.APPROVED)):
         key = JobKey("oncall", "a", number)
-        desk.lane.queue[key].record = Record(message(what), queued=moment(desk.clock))
+        queued = QueuedMessage(key, Record(Letter(message(what)).raw, queued=moment(desk.clock)))
+        desk.lane.queue[key] = desk.lane.lives["a"][number] = queued
     desk.work()
     assert desk.got == [(("a", 2),), (("a", 3),), (("a", 1), ("a", 4), ("a", 5))]
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from exporter.model.jobs import CommandResult, HookOutcome
+from exporter.model.jobs import HookOutcome
 from exporter.model.messages import Delivery
-from exporter.outputs.hooks.command import Command
+from exporter.outputs.hooks.command import Command, CommandResult
 from exporter.simulator import Fault
 from tests.bench import Bench
 from tests.bench.bench import SUCCEEDED

@@ -1,34 +1,72 @@
-"""The messages that wait for their targets, in an order that nobody has to read them all for."""
+"""The messages that wait for their targets, in the order of each."""
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 
 import msgspec
 from msgspec.structs import replace
 
-from exporter.clock import Clock, moment
-from exporter.model.lifecycle import Life
+from exporter.model.jobs import Job, JobKey
+from exporter.model.lifecycle import Life, Transition
 from exporter.model.messages import AnyMessage, Message, Outcome, Severity
-from exporter.state.facts import Facts
-from exporter.state.jobs import JobKey, Jobs, Record
-from exporter.state.journal import Journal, Table, Transaction
+from exporter.state.jobs import End, Jobs, Parts, Record
 
 # The number of the record of what a life took over from the one before it; those of transitions begin at 1.
 INHERITED = 0
+# No later message says what these do.
+_NEVER_LEFT_OUT = (Transition.APPROVED, Transition.HOOK_FAILED)
 
 
-class QueuedMessage(msgspec.Struct, eq=False):
+class Letter(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is stored of a message."""
+
+    # None once it is done.
+    message: AnyMessage | None = None
+    # How often it was refused, or not answered.
+    attempts: int = 0
+    # Those behind the target that have it, while others do not.
+    services: tuple[str, ...] = ()
+    # The key of the incident that it may have opened, once it is done, "" for none.
+    incident: str = ""
+
+    @property
+    def raw(self) -> msgspec.Raw:
+        return msgspec.Raw(msgspec.json.encode(self))
+
+
+_letters = msgspec.json.Decoder(Letter)
+
+
+def letter_of(record: Record) -> Letter:
+    """Return what is stored of a message; one that cannot be decoded has none."""
+    return record.read(_letters) or Letter()
+
+
+def job_of(message: AnyMessage) -> Job:
+    key = JobKey(message.target, message.key, message.sequence)
+    return Job("notifications", key, Letter(message).raw)
+
+
+class QueuedMessage:
     """A message that waits for its target; the outbox, the schedule and the worker share it."""
 
-    key: JobKey
-    # Replaced when it changes; the last one stays when the message has left the queue.
-    record: Record[AnyMessage]
-    severity: Severity
+    def __init__(self, key: JobKey, record: Record) -> None:
+        self.key = key
+        # Replaced when it changes; the last one stays when the message has left the queue.
+        self.record = record
+        message = self.message
+        # One that cannot be decoded is given up at its turn.
+        self.severity = message.severity if message else Severity.CRITICAL
+        # Whether it neither stands for others, nor another for it.
+        self.is_apart = message is None or message.only_closes or message.transition in _NEVER_LEFT_OUT
+
+    @property
+    def letter(self) -> Letter:
+        return letter_of(self.record)
 
     @property
     def message(self) -> AnyMessage | None:
         """The message, None if it cannot be decoded."""
-        return self.record.work
+        return self.letter.message
 
     @property
     def life_key(self) -> str:
@@ -51,7 +89,7 @@ class Lane:
         # The lives of each event, in their order.
         self._of_event: dict[str, dict[str, None]] = {}
 
-    def put(self, key: JobKey, record: Record[AnyMessage]) -> None:
+    def put(self, key: JobKey, record: Record) -> None:
         """Add a message, or the newest record of one that is there."""
         if key in self.queue:
             self.queue[key].record = record
@@ -63,9 +101,7 @@ class Lane:
             lives = self._of_event.setdefault(_event(life), {})
             self.behind |= dict.fromkeys([life] if lives else [])
             lives[life] = None
-        # One that cannot be decoded is given up at its turn.
-        severity = record.work.severity if record.work else Severity.CRITICAL
-        queued = QueuedMessage(key, record, severity)
+        queued = QueuedMessage(key, record)
         self.queue[key] = self.lives.setdefault(life, {})[key.sequence] = queued
         self._rank(life, add=True)
 
@@ -108,33 +144,26 @@ def _event(life: str) -> str:
     return event if mark and number.isdigit() else life
 
 
-class Outbox(Jobs[AnyMessage]):
+class Outbox(Jobs):
     """The messages of all targets, in a lane for each; for any number of threads."""
 
-    def __init__(self, journal: Journal, lives: Table[str, Life], facts: Facts, clock: Clock) -> None:
-        super().__init__(journal, "message", Record[AnyMessage], lives=lives, facts=facts)
-        self._clock = clock
+    most_bytes = 6 * 2**20
+
+    def __init__(self, output: str, parts: Parts) -> None:
+        super().__init__(output, parts)
         self._lanes: dict[str, Lane] = {}
 
     def lane(self, target: str) -> Lane:
         """Return the order of a target's queued messages; to be read while the ``lock`` is held."""
         return self._lanes.get(target) or Lane()
 
-    def apply(self, key: JobKey, value: Record[AnyMessage] | None) -> None:
+    def apply(self, key: JobKey, value: Record | None) -> None:
         super().apply(key, value)
         lane = self._lanes.setdefault(key.lane, Lane())
         if value is None or value.done is not None:
             lane.remove(key)
         else:
             lane.put(key, value)
-
-    def add(self, transaction: Transaction, messages: Sequence[AnyMessage]) -> None:
-        """Add messages in the transaction of the transitions that cause them, unless they are known."""
-        if messages:
-            queued = moment(self._clock)
-            records = [Record[AnyMessage](one, queued=queued) for one in messages]
-            keys = [JobKey(one.target, one.key, one.sequence) for one in messages]
-            self._queue(transaction, zip(keys, records, strict=True), max(message.at for message in messages))
 
     def opened(self, life_key: str) -> dict[str, str]:
         """Return the targets that got a message of this life, or of this outage, or still wait for one.
@@ -144,25 +173,26 @@ class Outbox(Jobs[AnyMessage]):
         """
         found: dict[str, str] = {}
         for key, record in self.of(life_key):
-            if not (record.work and record.work.only_closes) and _may_have_opened(record):
-                found.setdefault(key.lane, record.work.incident if record.work else record.incident)
+            letter = letter_of(record)
+            message = letter.message
+            if not (message and message.only_closes) and _may_have_opened(record, letter):
+                found.setdefault(key.lane, message.incident if message else letter.incident)
         return found
 
     def is_open(self, target: str, life_key: str) -> bool:
         """Return whether a target may have an incident of this life, or outage, by an earlier message."""
+        letters = ((record, letter_of(record)) for key, record in self.of(life_key) if key.lane == target)
         return any(
-            key.lane == target
-            and (record.done or record.attempts or record.services)
-            and _may_have_opened(record)
-            for key, record in self.of(life_key)
+            (record.done or letter.attempts or letter.services) and _may_have_opened(record, letter)
+            for record, letter in letters
         )
 
-    def inherit(self, transaction: Transaction, former: str, life: str) -> None:
-        """Record that what a life has opened is open for the one that takes its place."""
-        now = self._clock.now()
-        for target, incident in self.opened(former).items():
-            record = Record[AnyMessage](done=now, outcome=Outcome.DELIVERED, incident=incident)
-            transaction.put(self, JobKey(target, life, INHERITED), record)
+    def inherited(self, former: str, life: str) -> list[Job]:
+        """Return what is remembered of a life that takes the place of another: what that has opened."""
+        return [
+            Job(self.kind, JobKey(target, life, INHERITED), Letter(incident=incident).raw, Outcome.DELIVERED)
+            for target, incident in self.opened(former).items()
+        ]
 
     def life(self, message: Message) -> Life | None:
         """Return the life of a message's event as it is now."""
@@ -175,18 +205,19 @@ class Outbox(Jobs[AnyMessage]):
             for one in tried:
                 record = self.entries.get(one.key)
                 if record is not None and record.done is None:
-                    services = tuple(dict.fromkeys((*record.services, *had)))
-                    after = replace(record, attempts=record.attempts + add, services=services)
-                    if after != record:
-                        transaction.put(self, one.key, after)
+                    letter = letter_of(record)
+                    services = tuple(dict.fromkeys((*letter.services, *had)))
+                    after = replace(letter, attempts=letter.attempts + add, services=services)
+                    if after != letter:
+                        transaction.put(self, one.key, replace(record, payload=after.raw))
 
-    def _done(self, record: Record[AnyMessage], at: datetime, outcome: str | None) -> Record[AnyMessage]:
-        done = replace(super()._done(record, at, outcome), services=record.services)
-        incident = record.work.incident if record.work and _may_have_opened(done) else ""
-        return replace(done, incident=incident)
+    def _done(self, record: Record, end: End) -> Record:
+        done, letter = super()._done(record, end), letter_of(record)
+        incident = letter.message.incident if letter.message and _may_have_opened(done, letter) else ""
+        return replace(done, payload=replace(letter, message=None, incident=incident).raw)
 
 
-def _may_have_opened(record: Record[AnyMessage]) -> bool:
+def _may_have_opened(record: Record, letter: Letter) -> bool:
     """Return whether a target got a message, may have got it, or will get it."""
-    unanswered = record.outcome == Outcome.EXPIRED and record.attempts > 0
-    return record.done is None or record.outcome == Outcome.DELIVERED or unanswered or bool(record.services)
+    unanswered = record.outcome == Outcome.EXPIRED and letter.attempts > 0
+    return record.done is None or record.outcome == Outcome.DELIVERED or unanswered or bool(letter.services)
