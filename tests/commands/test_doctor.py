@@ -29,6 +29,8 @@ from tests.end_to_end.program import command, eventually, exporter, free_port, g
 from tests.http_server import Connection, Request, answer, serving
 from tests.receivers import http_receiver
 
+pytestmark = pytest.mark.usefixtures("checks_in_process")
+
 PROJECT = Path(__file__).parent.parent.parent
 OK, WARNING, FAILURE, NOTE = Level
 ONCALL = "notifications: {targets: [{name: oncall, url: 'json://receiver.test/SeCrEt'}]}\n"
