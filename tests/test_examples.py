@@ -38,6 +38,8 @@ def run(hook: str, transition: str, *words: str, event_type: str = "Reboot", **e
     """Run a hook for a transition; it must succeed."""
     told = {"EVENT_ID": EVENT_ID, "EVENT_TYPE": event_type, "EVENT_TRANSITION": transition}
     told["INSTANCE_NAME"] = "web-1"
+    # Without a program in between that selects a Python, which some machines have there.
+    told["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     subprocess.run([EXAMPLES / hook, *words], env=os.environ | told | environ, timeout=240, check=True)
 
 
@@ -240,7 +242,8 @@ def test_freeze_cloudnativepg(before: int | None) -> None:
     }
     untouched = json.loads(json.dumps(clusters))
     primaries = ["here"]
-    conflicts = ["409 Conflict"]
+    # Once is enough, as the hook waits after it.
+    conflicts = [] if before else ["409 Conflict"]
 
     def kubernetes(connection: Connection, request: Request) -> None:
         if request.method == "PATCH":
@@ -270,7 +273,7 @@ def test_freeze_cloudnativepg(before: int | None) -> None:
         run("freeze/cloudnativepg", transition, "120", server.url, event_type="Freeze", **about)
 
     with serving(kubernetes) as server:
-        for transition in ("scheduled", "imminent", "started"):
+        for transition in ("scheduled", "imminent", "started")[: 1 if before else 3]:
             hook(transition)
             assert clusters["here"]["spec"]["failoverDelay"] == max(120, before or 0)
         hook("started", "another")
