@@ -439,7 +439,11 @@ class _Walk:
             return
         # An event that was announced as this VM's only because the name was unknown never happened to it.
         happened = before.affects is not None and before.has(Transition.STARTED)
-        self._end(before, Transition.COMPLETED if happened else Transition.CANCELLED)
+        outcome = Transition.COMPLETED if happened else Transition.CANCELLED
+        if before.instance is not None and event.target(before.instance) is Affected.SELF:
+            # It is the configured name that has changed.
+            outcome = Transition.VANISHED
+        self._end(before, outcome, left=True)
         self._begin(event, before)
 
     def _update(self, told: ScheduledEvent, after: Life) -> None:
@@ -461,7 +465,9 @@ class _Walk:
             life = replace(life, started=self._now)
         self._keep(self._record(life, transition, changes))
 
-    def _end(self, before: Life, outcome: Transition, *, changed_to: str | None = None) -> None:
+    def _end(
+        self, before: Life, outcome: Transition, *, changed_to: str | None = None, left: bool = False
+    ) -> None:
         impact = None
         if outcome is Transition.COMPLETED and before.started is not None and self._watching:
             seconds = (self._now - before.started).total_seconds()
@@ -475,6 +481,7 @@ class _Walk:
             last_reported=None,
             unread=False,
             changed_to=changed_to,
+            left=left,
         )
         self._current.pop(after.key, None)
         ended = self._record(after, outcome)

@@ -130,6 +130,7 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     instance: str | None = None  # the VM's name when it began; kept in reports if the VM gets another one
     notice_left: float | None = None  # the seconds by which `Transition.IMMINENT` was last decided
     changed_to: str | None = None  # the new type, if a change of the type ended it
+    left: bool = False  # whether it ended because its event, which goes on, does not list this VM
 
     @property
     def key(self) -> str:

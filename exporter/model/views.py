@@ -134,6 +134,7 @@ class EventView(msgspec.Struct, frozen=True):
     ended: datetime | None = None
     outcome: Transition | None = None
     changed_to: str | None = None  # the new type, if a change of the type ended this life
+    left: bool = False  # whether this life ended because the event, which goes on, does not list this VM
     transitions: tuple[TransitionRecord, ...] = ()
     approval: ApprovalView = ApprovalView()
     impact_seconds: float | None = None  # from started to ended, if both were watched
@@ -264,6 +265,7 @@ def event_view(life: Life, approval: ApprovalView = NO_APPROVAL) -> EventView:
         ended=life.ended,
         outcome=life.outcome,
         changed_to=life.changed_to,
+        left=life.left,
         # The API, hooks and templates do not get the changes; the message about an update has them.
         transitions=without_changes(life.transitions),
         approval=approval,

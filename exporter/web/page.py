@@ -199,4 +199,6 @@ def _past_row(life: Life) -> dict[str, object]:
 def _outcome(life: Life) -> str:
     if life.changed_to is not None:
         return f"Cancelled: its type changed to {life.changed_to}"
+    if life.left and life.outcome is not Transition.VANISHED:
+        return "Over for this VM; Azure lists it for other VMs only"
     return _OUTCOMES[life.outcome] if life.outcome else "Gone"

@@ -499,11 +499,23 @@ def test_this_vm_joins_leaves_and_returns(build: Build) -> None:
     expected = ["scheduled", "cancelled", "scheduled", "started", "completed", "scheduled"]
     assert [transition for _, transition in ran(bench)] == expected
     assert [message.title.split()[2].rstrip(":") for message in bench.sent()] == expected
-    outcomes = [one["outcome"] for one in bench.api("past") if one["target"] == "self"]
-    assert outcomes == ["completed", "cancelled"]
+    past = [(one["outcome"], one["left"]) for one in bench.api("past") if one["target"] == "self"]
+    assert past == [("completed", False), ("cancelled", True)]
+    assert "The event is not for this VM: Azure lists it for other VMs only." in bench.sent()[1].body
+    assert "Azure lists it for other VMs only" in bench.request("/")[1]
     roots = [span for span in bench.receiver.spans if not span.parent_id]
     assert (len({span.trace_id for span in roots}), len({span.span_id for span in roots})) == (1, 2)
     assert [one["transition"] for one in bench.api("current")[0]["transitions"]] == ["scheduled"]
+
+
+def test_another_configured_name_ends_no_event(build: Build) -> None:
+    """What was this VM's event is still listed: how it ends will not be seen, and a message says so."""
+    bench = build(ONCALL)
+    bench.show(raw_event(**STARTED), wait=5)
+    bench.reload(f"{ONCALL}\ninstance: {{name: WestNO_7}}")
+    bench.advance(5)
+    assert "Freeze vanished" in bench.sent()[-1].title
+    assert "If instance.name is wrong, correct it." in bench.sent()[-1].body
 
 
 def test_a_failed_hook_is_told_while_imds_is_silent(build: Build) -> None:

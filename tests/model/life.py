@@ -39,7 +39,7 @@ class Life(NamedTuple):
     """A life; ``unsure`` if it began while this VM's name was unknown, and it still is.
 
     ``changed_to`` is the new type, if it ended by a change of the type. ``apart`` has the ids that turned out
-    to be another event's.
+    to be another event's. ``instance`` is this VM's name when it began.
     """
 
     ids: tuple[str, ...]
@@ -50,6 +50,7 @@ class Life(NamedTuple):
     started: datetime | None = None
     changed_to: str | None = None
     apart: tuple[str, ...] = ()
+    instance: str | None = None
 
     @property
     def own_ids(self) -> list[str]:
@@ -294,6 +295,9 @@ def _listed(life: Life, event: Event, state: State, poll: Poll) -> Life:
         return _seen(life._replace(ids=ids, unsure=life.unsure and poll.instance is None), event, state, poll)
     if target == "self":
         return _with(life, poll, life.event, _JOINED)
+    if life.instance is not None and _target(event, life.instance) == "self":
+        # The name has changed, not the event.
+        return _with(life, poll, life.event, "vanished")
     hit = life.has("started") and not life.unsure
     return _with(life, poll, life.event, "completed" if hit else "cancelled")
 
@@ -317,7 +321,12 @@ def _begin(
     # Lives of two events may have the same first id.
     number = 1 + max((life.number for life in lives if life.ids[0] == ids[0]), default=0)
     target = _target(event, poll.instance) or "self"
-    return _seen(Life(ids, number, target, poll.instance is None, apart=apart), event, state, poll)
+    return _seen(
+        Life(ids, number, target, poll.instance is None, apart=apart, instance=poll.instance),
+        event,
+        state,
+        poll,
+    )
 
 
 def _with_id(ids: tuple[str, ...], event: Event) -> tuple[str, ...]:

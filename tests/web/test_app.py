@@ -162,6 +162,7 @@ def test_events_have_the_documented_shape(build: Build) -> None:
             "ended": None,
             "outcome": None,
             "changed_to": None,
+            "left": False,
             "transitions": [{"transition": "scheduled", "at": "2026-03-04T22:00:02Z"}],
             "approval": {"state": None, "rule": None, "reason": None},
             "impact_seconds": None,

@@ -21,6 +21,13 @@ _ENDED = {
     Transition.CANCELLED: "Azure cancelled the event. It did not start.",
     Transition.VANISHED: "Azure no longer lists the event. Its outcome was not seen; it may have happened.",
 }
+# The same where this VM is not, or no more, among those that the event is for.
+_LEFT = {
+    Transition.COMPLETED: "The event is over for this VM: Azure lists it for other VMs only.",
+    Transition.CANCELLED: "The event is not for this VM: Azure lists it for other VMs only.",
+    Transition.VANISHED: "The event is for a VM of another name than this one has now. "
+    "If instance.name is wrong, correct it.",
+}
 # What the title says of a field that changed.
 _CHANGED = {"duration_seconds": "impact", "resources": "VMs", "description": "description"}
 # In a title, a shorter time left is worth more than the time of day.
@@ -181,7 +188,8 @@ def explanation(message: AnyMessage) -> str:
 def _meaning(message: Message) -> str:
     """Return the consequences for a VM that the event affects."""
     event, transition = message.event, message.transition
-    meaning = _ENDED[event.outcome] if event.outcome in _ENDED else effect(event.type)
+    ended = _LEFT if event.left else _ENDED
+    meaning = ended[event.outcome] if event.outcome in ended else effect(event.type)
     if event.changed_to:
         meaning = (
             f"Azure changed the type of the event from {event.type} to {event.changed_to}. "

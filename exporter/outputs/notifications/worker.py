@@ -208,6 +208,7 @@ class Worker:
             ended=life.ended,
             outcome=life.outcome,
             changed_to=life.changed_to,
+            left=life.left,
             impact_seconds=life.impact_seconds,
             paused_seconds=life.paused_seconds,
         )

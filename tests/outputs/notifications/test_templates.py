@@ -17,8 +17,8 @@ NAMES = (
 )
 EVENT = (
     "id, ids, type, source, status, target, resources, description, not_before, duration_seconds, "
-    "first_seen, started, ended, outcome, changed_to, transitions, approval, impact_seconds, "
-    "paused_seconds, doubts"
+    "first_seen, started, ended, outcome, changed_to, left, transitions, approval, "
+    "impact_seconds, paused_seconds, doubts"
 )
 LINE = "line 1 of the template: "
 TRIED = "; tried with transition advised"
