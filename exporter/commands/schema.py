@@ -49,6 +49,8 @@ def _property(value: dict[str, Any], *, required: bool) -> dict[str, Any]:
     choices = choices or [{"enum": value["enum"]}]
     if not required and {"type": "null"} not in choices:
         choices.append({"type": "null"})
+    # Where msgspec puts it depends on its version.
+    choices.sort(key=lambda choice: choice == {"type": "null"})
     merged: dict[str, Any] = {"anyOf": choices} if len(choices) > 1 else choices[0]
     # Defaults of sections are those of their keys.
     if default is not None and not isinstance(default, dict):
