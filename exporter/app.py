@@ -32,12 +32,11 @@ from exporter.outputs.kubernetes.loop import NodeLoop
 from exporter.outputs.notifications.output import Notifications
 from exporter.outputs.otlp.output import Otlp
 from exporter.outputs.output import Core, Output
-from exporter.pipeline import Pipeline
 from exporter.serving.addresses import listen
 from exporter.serving.server import Server
-from exporter.shared import Shared
 from exporter.state.store import Store
 from exporter.systemd import Systemd, status
+from exporter.watch.pipeline import Pipeline
 from exporter.web.app import WebApp
 from exporter.web.webfile import WebConfig
 
@@ -186,7 +185,9 @@ class App:
     def _build(self) -> None:
         self._pipeline = Pipeline(
             self._store,
-            Shared(self._metrics, self.health, self._clock),
+            self._metrics,
+            self.health,
+            self._clock,
             self._outputs,
             died=partial(self._signals.put, _Signal.DIED),
         )

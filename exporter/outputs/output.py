@@ -25,14 +25,13 @@ from exporter.model.jobs import HookOutcome, Job
 from exporter.model.lifecycle import Effects, Life
 from exporter.model.reports import WorkerReport, hook_failure
 from exporter.model.views import NO_APPROVAL, ApprovalView, NodeView, Snapshot, TargetView, Views, WorkView
-from exporter.shared import Shared
 from exporter.state.jobs import Jobs
 from exporter.state.store import Store
 from exporter.work import Inbox
 
 
 class Core(NamedTuple):
-    """What every output is given."""
+    """What the watch and every output are given."""
 
     store: Store
     metrics: Metrics
@@ -41,10 +40,6 @@ class Core(NamedTuple):
     inbox: Inbox
     # What is true now, in its snapshot, and what the outputs show of themselves.
     views: Views
-
-    @property
-    def shared(self) -> Shared:
-        return Shared(self.metrics, self.health, self.clock)
 
 
 class Level(StrEnum):

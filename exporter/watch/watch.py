@@ -31,10 +31,8 @@ from exporter.model.messages import Outage, WatchChange, severity_of
 from exporter.model.reports import record_clock_set, record_pause, record_report
 from exporter.model.views import Snapshot, UnannouncedPause, by_urgency
 from exporter.model.vm import VirtualMachine
-from exporter.outputs.output import Decider, Output
-from exporter.shared import Shared
+from exporter.outputs.output import Core, Decider, Output
 from exporter.state.store import Store
-from exporter.work import Inbox
 
 log = logging.getLogger(__name__)
 
@@ -263,10 +261,10 @@ _EVENTFUL_SECONDS = 0.2
 class Watch:
     """The watch of one VM, poll by poll; used by one thread. Any thread may read its `snapshot`."""
 
-    def __init__(self, store: Store, shared: Shared, inbox: Inbox, outputs: Sequence[Output]) -> None:
-        self._store = store
-        self._metrics, self._health, self._clock = shared
-        self._inbox = inbox
+    def __init__(self, core: Core, outputs: Sequence[Output]) -> None:
+        self._store = store = core.store
+        self._metrics, self._health, self._clock = core.metrics, core.health, core.clock
+        self._inbox = core.inbox
         self._outputs = outputs
         self._deciders = tuple(output for output in outputs if isinstance(output, Decider))
         self._outages = Outages(store, outputs, self._clock)

@@ -110,7 +110,7 @@ class AlertLoop:
     def __init__(self, wanted: _Wanted, core: Core) -> None:
         self.wanted = wanted
         self._views = core.views
-        self._metrics, self._health, self._clock = core.shared
+        self._metrics, self._health, self._clock = core.metrics, core.health, core.clock
         address = wanted.address
         self._subject = without_credentials(address.url)
         self._client = Client(address, self._clock)

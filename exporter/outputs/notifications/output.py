@@ -104,6 +104,6 @@ class Notifications(Output):
             core = self._core
             given = environment(environ, variables(loaded.config))
             sender = self._sender_type(given)
-            services = WorkerDependencies(self._outbox, sender, core.views.approval, core.shared)
+            services = WorkerDependencies(core, self._outbox, sender)
             self._notifier = Notifier(services)
         return self._notifier

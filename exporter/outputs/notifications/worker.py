@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -18,16 +18,15 @@ from exporter.config.yamlfile import dotted
 from exporter.errors import ConfigurationError
 from exporter.health import DegradedReason
 from exporter.model.events import trace_id
-from exporter.model.lifecycle import Life
 from exporter.model.messages import AnyMessage, Delivery, Failure, Message, Outcome
-from exporter.model.views import ApprovalView, TargetView
+from exporter.model.views import TargetView
 from exporter.outputs.notifications.outbox import Outbox, QueuedMessage
 from exporter.outputs.notifications.planning import Plan
 from exporter.outputs.notifications.protocol import Checked, CheckTarget
 from exporter.outputs.notifications.schedule import MOST_ATTEMPTS_FOR_ONE, Schedule
 from exporter.outputs.notifications.section import reread
 from exporter.outputs.notifications.sender import SenderProcess
-from exporter.shared import Shared
+from exporter.outputs.output import Core
 from exporter.state.jobs import End
 from exporter.work import Loop
 
@@ -49,10 +48,9 @@ _LIMITED = (Failure.REFUSED, Failure.UNANSWERED)
 class WorkerDependencies(NamedTuple):
     """What the workers of all targets share."""
 
+    core: Core
     outbox: Outbox
     sender: SenderProcess
-    approval: Callable[[Life], ApprovalView]
-    shared: Shared
 
 
 class Worker:
@@ -62,8 +60,9 @@ class Worker:
         self.target = target
         # The newest one, and that which the loop follows.
         self._plan = self._plan_in_use = plan
-        self._outbox, self._sender, self._approval, shared = services
-        self._metrics, self._health, self._clock = shared
+        core, self._outbox, self._sender = services
+        self._metrics, self._health, self._clock = core.metrics, core.health, core.clock
+        self._approval = core.views.approval
         # Messages queued before the start are late: the target, or the exporter, was down.
         is_late = bool(self._outbox.counts().get(target))
         self._schedule = Schedule(self._clock, recovering=is_late)

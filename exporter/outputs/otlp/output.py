@@ -156,9 +156,8 @@ class Otlp(Output):
             signal,
             name,
             partial(self._exporter, signal, lane),
-            knows_vm=lambda: self._core.views.snapshot.vm is not None,
             counters=self._counters,
-            shared=self._core.shared,
+            core=self._core,
         )
         if signal is Signal.METRICS:
             receiver = Pusher(to, self._interval)

@@ -13,7 +13,7 @@ from exporter.health import DegradedReason
 from exporter.model.facts import Fact
 from exporter.outputs.otlp.counters import Counters, PushOutcome
 from exporter.outputs.otlp.telemetry import LogRecord, Signal, Span
-from exporter.shared import Shared
+from exporter.outputs.output import Core
 from exporter.state.facts import Facts
 from exporter.work import Backoff, Loop
 
@@ -66,9 +66,8 @@ class Destination(NamedTuple):
     name: str
     # Called on the receiver's thread, and once more for the last attempt when stopping.
     make_exporter: Callable[[], Exporter]
-    knows_vm: Callable[[], bool]  # whether the facts about this VM are known
     counters: Counters
-    shared: Shared
+    core: Core
 
 
 class Receiver(ABC):
@@ -76,7 +75,7 @@ class Receiver(ABC):
 
     def __init__(self, to: Destination) -> None:
         self.to = to
-        self._metrics, self._health, self._clock = to.shared
+        self._metrics, self._health, self._clock = to.core.metrics, to.core.health, to.core.clock
         self._counters = to.counters
         self._about = subject(to.signal, to.name)
         self._backoff = Backoff(self._clock)
@@ -103,7 +102,7 @@ class Receiver(ABC):
         """Export if due; return the seconds until the next attempt, None for not before `wake`."""
 
     def _waits_for_facts(self, now: float) -> bool:
-        return now < self._facts_until and not self.to.knows_vm()
+        return now < self._facts_until and not self.to.core.views.snapshot.vm is not None
 
     def _new_exporter(self) -> Exporter | None:
         try:

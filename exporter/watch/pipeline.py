@@ -3,10 +3,13 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
+from exporter.clock import Clock
 from exporter.config import state_directory
 from exporter.config.loading import Loaded
 from exporter.errors import Mistakes
+from exporter.health import Health
 from exporter.imds.client import RateLimiter, client_of
+from exporter.metrics import Metrics
 from exporter.model.lifecycle import Life
 from exporter.model.views import (
     NO_APPROVAL,
@@ -19,7 +22,6 @@ from exporter.model.views import (
     WorkView,
 )
 from exporter.outputs.output import Core, Output
-from exporter.shared import Shared
 from exporter.state.store import Store
 from exporter.watch.poller import Poller
 from exporter.watch.watch import Watch, out_of_service
@@ -39,21 +41,23 @@ class Pipeline:
     def __init__(
         self,
         store: Store,
-        shared: Shared,
+        metrics: Metrics,
+        health: Health,
+        clock: Clock,
         outputs: Sequence[Callable[[Core], Output]],
         *,
         died: Callable[[], None],
     ) -> None:
         """Build the parts; ``died`` is called if an unexpected error ends the poller."""
-        self._metrics, self.health, self.clock = shared
+        self.health, self.clock = health, clock
         self.watchdog = Watchdog(self.clock)
         self._store = store
         self._limiter = RateLimiter(self.clock)
         inbox = Inbox()
-        core = Core(store, *shared, inbox, self)
+        core = Core(store, metrics, health, clock, inbox, self)
         self._outputs = tuple(make(core) for make in outputs)
         store.drop_jobs(but=[output.name for output in self._outputs])
-        self._watch = Watch(store, shared, inbox, self._outputs)
+        self._watch = Watch(core, self._outputs)
         self._poller = Poller(self._watch, inbox, self.clock, self.watchdog, died=died)
 
     @property
