@@ -52,7 +52,7 @@ def _count(name: str, events: Sequence[ScheduledEvent], settings: MetricsSetting
         instance=name,
         up=True,
         ready=True,
-        current=tuple(step.known.current.values()),
+        current=tuple(step.state.current.values()),
         all_events=settings.events == "all",
         resources=settings.resources,
     )

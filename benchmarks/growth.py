@@ -68,7 +68,7 @@ def _timed(act: Callable[..., object], what: object) -> float:
 
 def _registry(document: bytes) -> CollectorRegistry:
     found, now = decode_document(document), SystemClock().now()
-    known = advance(WatchState(), found, now, instance="WestNO_0", watching=True).known
+    known = advance(WatchState(), found, now, instance="WestNO_0", watching=True).state
     snapshot = Snapshot(instance="WestNO_0", up=True, ready=True, current=tuple(known.current.values()))
     registry = CollectorRegistry()
     registry.register(SnapshotCollector(Scene(snapshot)))

@@ -13,7 +13,7 @@ from exporter.health import DegradedReason, Health
 from exporter.model.advance import advance
 from exporter.model.documents import Document
 from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent
-from exporter.model.lifecycle import Effects, Life, WatchState
+from exporter.model.lifecycle import Life, Step, WatchState
 from exporter.state.store import Store
 from tests.clocks import HandClock
 
@@ -60,7 +60,7 @@ class StateFixture:
         return sorted(p.name for p in self.directory.glob("state.db.*"))
 
 
-def nth_step(known: WatchState, number: int) -> Effects:
+def nth_step(known: WatchState, number: int) -> Step:
     """Return the step after incarnation ``number - 1``: five events come, five start, five end."""
     events = [
         ScheduledEvent(
@@ -83,7 +83,7 @@ def replay(until: int) -> WatchState:
     """Return what is known after the steps 1 to ``until``."""
     known = WatchState()
     for number in range(1, until + 1):
-        known = nth_step(known, number).known
+        known = nth_step(known, number).state
     return known
 
 

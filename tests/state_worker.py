@@ -38,7 +38,7 @@ def _record(directory: Path) -> NoReturn:
         number += 1
         step = nth_step(known, number)
         store.record(step)
-        known = step.known
+        known = step.state
         print(f"{directory.name} {number}", flush=True)  # noqa: T201 - how it talks to the test
 
 

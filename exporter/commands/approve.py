@@ -117,28 +117,28 @@ class Followed:
     """Approved events, followed through documents until their outcomes are known."""
 
     def __init__(self, document: Document, events: Iterable[ScheduledEvent], now: datetime) -> None:
-        self._known = WatchState()
+        self._state = WatchState()
         self._waiting = {event.key for event in events}
         self.observe(document, now)
 
     @property
     def waiting(self) -> list[ScheduledEvent]:
         """The events whose outcome is not known yet, as last seen."""
-        return [life.event for life in self._known.current.values() if lower(life.ids[0]) in self._waiting]
+        return [life.event for life in self._state.current.values() if lower(life.ids[0]) in self._waiting]
 
     def observe(self, document: Document, now: datetime) -> list[tuple[str, Transition]]:
         """Return the ids of the events whose outcome is known with this document, each with its outcome."""
-        step = advance(self._known, document, now, instance=None, watching=True)
-        self._known = step.known
-        found = [
-            one
-            for one in step.occurrences
+        step = advance(self._state, document, now, instance=None, watching=True)
+        self._state = step.state
+        outcomes = [
+            occurrence
+            for occurrence in step.occurrences
             # With another type the event goes on.
-            if one.transition in _OUTCOMES and one.life.changed_to is None
-            if lower(one.life.ids[0]) in self._waiting
+            if occurrence.transition in _OUTCOMES and occurrence.life.changed_to is None
+            if lower(occurrence.life.ids[0]) in self._waiting
         ]
-        self._waiting -= {lower(one.life.ids[0]) for one in found}
-        return [(one.life.ids[0], one.transition) for one in found]
+        self._waiting -= {lower(occurrence.life.ids[0]) for occurrence in outcomes}
+        return [(occurrence.life.ids[0], occurrence.transition) for occurrence in outcomes]
 
 
 def _wait(imds: _Imds, followed: Followed, seconds: float, clock: Clock) -> int:

@@ -1,4 +1,4 @@
-"""The effects of a document, as a pure function of the known state, the document and the time.
+"""The step that a document causes, as a pure function of the state, the document and the time.
 
 First its events are matched with the known lives. An event may continue under another id
 (succession): Microsoft's mock server of Scheduled Events changes the id at every status. Then lives begin, go
@@ -35,9 +35,9 @@ from exporter.model.lifecycle import (
     MOST_CURRENT_BYTES,
     PHASES,
     Change,
-    Effects,
     Life,
     Occurrence,
+    Step,
     Transition,
     TransitionRecord,
     WatchState,
@@ -78,11 +78,11 @@ def imminent(lives: Sequence[Life], now: datetime, thresholds: Sequence[float]) 
             yield replace(life, notice_left=left)
 
 
-def next_imminent(known: WatchState, thresholds: Sequence[float]) -> datetime | None:
+def next_imminent(state: WatchState, thresholds: Sequence[float]) -> datetime | None:
     """Return when the next event becomes imminent; None if none will."""
     times = (
         life.event.not_before - timedelta(seconds=threshold)
-        for life in known.current.values()
+        for life in state.current.values()
         if life.event.is_scheduled and life.event.not_before is not None
         for threshold in thresholds
         if _is_ahead(life, threshold)
@@ -90,18 +90,18 @@ def next_imminent(known: WatchState, thresholds: Sequence[float]) -> datetime | 
     return min(times, default=None)
 
 
-def pass_time(known: WatchState, now: datetime, thresholds: Sequence[float], *, late: bool) -> Effects | None:
-    """Return the effects of the time alone, without a document; None if there are none.
+def pass_time(state: WatchState, now: datetime, thresholds: Sequence[float], *, late: bool) -> Step | None:
+    """Return the step that the time alone causes, without a document; None if it causes none.
 
     Unless ``late``, events whose NotBefore has passed are left out.
     """
     record = TransitionRecord(Transition.IMMINENT, now)
     occurrences = [
         Occurrence(life.with_record(record), Transition.IMMINENT, now)
-        for life in imminent((*known.current.values(),), now, thresholds)
+        for life in imminent((*state.current.values(),), now, thresholds)
         if late or (life.notice_left or 0.0) > 0
     ]
-    return step_of(known, *sorted(occurrences, key=rank)) if occurrences else None
+    return step_of(state, *sorted(occurrences, key=rank)) if occurrences else None
 
 
 def _is_ahead(life: Life, threshold: float) -> bool:
@@ -129,13 +129,13 @@ class Listing(msgspec.Struct, frozen=True):
     divided: tuple[Life, ...]
 
 
-def listing_of(known: WatchState, document: Document, instance: str | None, *, may_renew: bool) -> Listing:
+def listing_of(state: WatchState, document: Document, instance: str | None, *, may_renew: bool) -> Listing:
     """Match the events of a document with the lives that are known; ``instance`` is this VM's name.
 
     Lives continue under another id only if they ``may_renew`` it.
     """
     listed_ids = {event.key for event in document.events}
-    lives = {life.key: life for life in (*known.past.values(), *known.current.values())}
+    lives = {life.key: life for life in (*state.past.values(), *state.current.values())}
     divided = [life for life in lives.values() if len(_own_ids(life).keys() & listed_ids) > 1]
     lives |= {life.key: _with_newest(life, listed_ids) for life in divided}
     owners = _by_id(lives.values())
@@ -153,9 +153,9 @@ def listing_of(known: WatchState, document: Document, instance: str | None, *, m
         for event_id, life in owners.items()
         if event_id in lost and life.ended is None and life.key not in listed
     }
-    gone = [lives[key] for key in known.current if key not in listed and key not in unread]
+    gone = [lives[key] for key in state.current if key not in listed and key not in unread]
     dropped = [life for life in gone if len(life.ids) < MOST_IDS] if may_renew else []
-    heirs = _heirs(dropped, fresh, instance, is_next=is_next_incarnation(known, document))
+    heirs = _heirs(dropped, fresh, instance, is_next=is_next_incarnation(state, document))
     inherited = {event.key for event in heirs.values()}
     return Listing(
         continued=heirs | {key: event for key, (life, event) in listed.items() if life.ended is None},
@@ -167,9 +167,9 @@ def listing_of(known: WatchState, document: Document, instance: str | None, *, m
     )
 
 
-def is_next_incarnation(known: WatchState, document: Document) -> bool:
+def is_next_incarnation(state: WatchState, document: Document) -> bool:
     """Return whether the document's incarnation is the very next."""
-    return known.incarnation is not None and document.incarnation == known.incarnation + 1
+    return state.incarnation is not None and document.incarnation == state.incarnation + 1
 
 
 def _own_ids(life: Life) -> dict[str, None]:
@@ -224,9 +224,9 @@ def _pairs(
     for event in brought:
         events[_nature(event, same_resources)].append(event)
     return {
-        found.pop().key: events[nature].pop()
-        for nature, found in lives.items()
-        if len(found) == len(events[nature]) == 1
+        own.pop().key: events[nature].pop()
+        for nature, own in lives.items()
+        if len(own) == len(events[nature]) == 1
     }
 
 
@@ -252,7 +252,7 @@ _ENDING_STATUSES = {COMPLETED: Transition.COMPLETED, CANCELED: Transition.CANCEL
 
 
 def advance(  # noqa: PLR0913  # all but three by name
-    known: WatchState,
+    state: WatchState,
     document: Document,
     now: datetime,
     *,
@@ -260,13 +260,13 @@ def advance(  # noqa: PLR0913  # all but three by name
     watching: bool,
     thresholds: Sequence[float] = (),
     moment: Moment | None = None,
-) -> Effects:
-    """Return the effects of one valid document.
+) -> Step:
+    """Return the step that one valid document causes.
 
     ``instance`` is this VM's name, None while it is unknown. ``watching`` is true if this process processed
     the document before this one: otherwise the time at which an event ended is unknown. ``thresholds`` are
     those of `imminent`. ``moment`` is now, for lives that begin, with the boot.
-    While ``known.has_unreported``, it is to be called for an unchanged document, too.
+    While ``state.has_unreported``, it is to be called for an unchanged document, too.
 
     Another type ends the life of an event and begins a new one.
 
@@ -274,18 +274,18 @@ def advance(  # noqa: PLR0913  # all but three by name
     lives are full (see `WatchState.room`), changes of its event are shown, but are not transitions. Full
     lives do not wait either: an event that cannot be read ends.
     """
-    walk = _Walk(known, document, now, instance, watching=watching, moment=moment)
-    walk.take_in(listing_of(known, document, instance, may_renew=walk.may_renew))
+    walk = _Walk(state, document, now, instance, watching=watching, moment=moment)
+    walk.take_in(listing_of(state, document, instance, may_renew=walk.may_renew))
     walk.pass_time(thresholds)
     return walk.step()
 
 
 class _Walk:
-    """Collects the effects of one document, life by life."""
+    """Builds the step that one document causes, life by life."""
 
     def __init__(
         self,
-        known: WatchState,
+        state: WatchState,
         document: Document,
         now: datetime,
         instance: str | None,
@@ -293,21 +293,21 @@ class _Walk:
         watching: bool,
         moment: Moment | None,
     ) -> None:
-        self._known = known
+        self._state = state
         self._document = document
         self._now = now
         self._instance = instance
         self._watching = watching
         self._moment = moment
-        room = known.room
+        room = state.room
         self.is_full = room < 0
         # The changes of updates must not fill the current lives.
         self._room_for_changes = room - MOST_CURRENT_BYTES // 2
-        self._current = dict(known.current)
-        self._past = dict(known.past)
+        self._current = dict(state.current)
+        self._past = dict(state.past)
         # The highest number of the lives that have the same first id, which may be those of two events.
         self._numbers: dict[str, int] = {}
-        for life in (*known.past.values(), *known.current.values()):
+        for life in (*state.past.values(), *state.current.values()):
             first = lower(life.ids[0])
             self._numbers[first] = max(life.number, self._numbers.get(first, 0))
         # The lives that ended without a transition, each with the one that takes its place.
@@ -321,22 +321,22 @@ class _Walk:
         """Whether an event may continue under another id: there was hardly a pause between the documents."""
         return self._watching and self._is_watched() and not self.is_full
 
-    def take_in(self, found: Listing) -> None:
+    def take_in(self, listing: Listing) -> None:
         """Start, continue or end the life of each event."""
-        for life in found.divided:
+        for life in listing.divided:
             self._keep(life)
-        for life in found.unread:
+        for life in listing.unread:
             if self.is_full:
                 self._end(life, Transition.VANISHED)
             else:
                 self._keep(replace(life, unread=True))
-        for life in found.gone:
+        for life in listing.gone:
             self._end(life, self._outcome(life))
-        for key, event in found.continued.items():
+        for key, event in listing.continued.items():
             self._continue(self._current[key], event)
-        for former, event in found.returning:
+        for former, event in listing.returning:
             self._begin(event, former)
-        for event in found.fresh:
+        for event in listing.fresh:
             self._begin(event)
 
     def pass_time(self, thresholds: Sequence[float]) -> None:
@@ -344,7 +344,7 @@ class _Walk:
         for life in imminent((*self._current.values(),), self._now, thresholds):
             self._keep(self._record(life, Transition.IMMINENT))
 
-    def step(self) -> Effects:
+    def step(self) -> Step:
         awaited = tuple(self._awaited())
         surplus = _surplus_of(self._past, self._now)
         for key in surplus:
@@ -353,18 +353,18 @@ class _Walk:
         changed = tuple(
             life
             for key in self._touched
-            if (life := self._life(key)) is not None and life != self._known.life(key)
+            if (life := self._life(key)) is not None and life != self._state.life(key)
         )
-        boot = self._known.boot if self._moment is None else self._moment.boot
-        known = WatchState(self._document.incarnation, self._now, boot, self._current, self._past)
-        return Effects(
-            known,
+        boot = self._state.boot if self._moment is None else self._moment.boot
+        state = WatchState(self._document.incarnation, self._now, boot, self._current, self._past)
+        return Step(
+            state,
             tuple(sorted(self._occurrences, key=rank)),
             awaited,
             changed,
             forgotten,
             self._replaced,
-            new_incarnation=self._document.incarnation != self._known.incarnation,
+            new_incarnation=self._document.incarnation != self._state.incarnation,
         )
 
     def _begin(self, event: ScheduledEvent, former: Life | None = None) -> str:
@@ -388,7 +388,7 @@ class _Walk:
             instance=self._instance,
         )
         # An id may look like the key of another life.
-        while (key := life.key) in self._current or key in self._past or key in self._known.current:
+        while (key := life.key) in self._current or key in self._past or key in self._state.current:
             life = replace(life, number=life.number + 1)
         self._numbers[lower(ids[0])] = life.number
         self._happen(with_notice(None, life, self._now), phase_of(event))
@@ -509,11 +509,11 @@ class _Walk:
         return life
 
     def _is_watched(self) -> bool:
-        before = self._known.last_success
+        before = self._state.last_success
         return before is not None and abs(self._now - before) <= WATCHED
 
     def _is_another_boot(self) -> bool:
-        return self._moment is not None and self._moment.boot != self._known.boot
+        return self._moment is not None and self._moment.boot != self._state.boot
 
     def _outcome(self, life: Life) -> Transition:
         """Return the outcome of an event that the document no longer lists."""
@@ -522,13 +522,13 @@ class _Walk:
         is_advice = life.event.is_advice or not life.has(Transition.SCHEDULED)
         if is_advice and self._document.incarnation is not None:
             return Transition.CANCELLED
-        before = self._known.last_success
+        before = self._state.last_success
         recent = before is not None and abs(self._now - before) < SWITCH_OFF
         # A reboot between the two documents may have been the event.
         not_before = life.event.not_before
         is_missed = self._is_another_boot() and (not_before is None or not_before <= self._now)
         is_one_unknown = any(defect.lost and not defect.event_id for defect in self._document.defects)
-        follows = is_next_incarnation(self._known, self._document)
+        follows = is_next_incarnation(self._state, self._document)
         is_readable = not life.unread and life.event.event_status != UNKNOWN
         proven = follows and recent and is_readable and not is_one_unknown and not is_missed
         return Transition.CANCELLED if proven else Transition.VANISHED

@@ -75,8 +75,8 @@ def _restored(field: str, value: Any) -> Any:
         return tuple(value)
     if field == "not_before" and isinstance(value, str):
         with contextlib.suppress(ValueError):
-            found = datetime.fromisoformat(value)
-            return found if found.tzinfo else value
+            time = datetime.fromisoformat(value)
+            return time if time.tzinfo else value
     return value
 
 
@@ -100,7 +100,7 @@ class TransitionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def without_changes(records: tuple[TransitionRecord, ...]) -> tuple[TransitionRecord, ...]:
-    return tuple(replace(one, changes=()) if one.changes else one for one in records)
+    return tuple(replace(record, changes=()) if record.changes else record for record in records)
 
 
 class Life(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -159,8 +159,8 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def ids_with(self, event: ScheduledEvent) -> tuple[str, ...]:
         """Return the ids of this life, including that of an event that continues it."""
-        known = any(known_id.lower() == event.key for known_id in self.ids)
-        return self.ids if known else (*self.ids, event.event_id)
+        is_known = any(event_id.lower() == event.key for event_id in self.ids)
+        return self.ids if is_known else (*self.ids, event.event_id)
 
     def since(self, transition: Transition) -> datetime | None:
         """Return when a transition of this life was noticed."""
@@ -231,10 +231,10 @@ class WatchState(msgspec.Struct, frozen=True):
         return any(life.last_reported is not None for life in self.current.values())
 
 
-class Effects(msgspec.Struct, frozen=True):
-    """The effects of one document or report: the new state, the transitions, and what has to be written."""
+class Step(msgspec.Struct, frozen=True):
+    """What a document, a report or the time causes: the new state, the transitions, and what to write."""
 
-    known: WatchState
+    state: WatchState
     occurrences: tuple[Occurrence, ...] = ()
     # The phases of events for which hooks waited until this VM's name was known, which it now is.
     awaited: tuple[Occurrence, ...] = ()
@@ -270,14 +270,16 @@ def changes_between(old: ScheduledEvent, new: ScheduledEvent) -> tuple[Change, .
 
 def phase_reached(life: Life) -> Occurrence:
     """Return the transition by which a life came into the phase that it is in, with the life as it was."""
-    numbers = [number for number, one in enumerate(life.transitions, start=1) if one.transition in PHASES]
+    numbers = [
+        number for number, record in enumerate(life.transitions, start=1) if record.transition in PHASES
+    ]
     record = life.transitions[numbers[-1] - 1]
     return Occurrence(
         replace(life, transitions=life.transitions[: numbers[-1]]), record.transition, record.at
     )
 
 
-def step_of(known: WatchState, *occurrences: Occurrence) -> Effects:
-    """Return the effects of transitions that no document shows."""
-    lives = tuple(one.life for one in occurrences)
-    return Effects(known.replaced(*lives), occurrences, changed=lives)
+def step_of(state: WatchState, *occurrences: Occurrence) -> Step:
+    """Return the step of transitions that no document shows."""
+    lives = tuple(occurrence.life for occurrence in occurrences)
+    return Step(state.replaced(*lives), occurrences, changed=lives)

@@ -1,4 +1,4 @@
-"""What workers and the clock report to the watch, and its effects: transitions that no document shows."""
+"""What workers and the clock report to the watch, and the steps that it causes."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import (
-    Effects,
     Life,
     Occurrence,
+    Step,
     Transition,
     TransitionRecord,
     WatchState,
@@ -40,9 +40,9 @@ def hook_failure(
     return WorkerReport(life_key, Transition.HOOK_FAILED, at, hook=hook, run=number, detail=detail)
 
 
-def record_report(known: WatchState, report: WorkerReport) -> Effects | None:
-    """Return the effects of a report; None if it is a transition already, or must not become one."""
-    before = known.life(report.life_key)
+def record_report(state: WatchState, report: WorkerReport) -> Step | None:
+    """Return the step that a report causes; None if it is a transition already, or must not become one."""
+    before = state.life(report.life_key)
     if before is None or _is_recorded(before, report):
         return None
     if report.transition is Transition.APPROVED and before.ended is not None:
@@ -50,21 +50,21 @@ def record_report(known: WatchState, report: WorkerReport) -> Effects | None:
         return None
     record = TransitionRecord(report.transition, report.at, report.hook, report.run)
     return step_of(
-        known, Occurrence(before.with_record(record), report.transition, report.at, detail=report.detail)
+        state, Occurrence(before.with_record(record), report.transition, report.at, detail=report.detail)
     )
 
 
-def record_pause(known: WatchState, lives: Iterable[Life], seconds: float) -> Effects:
-    """Return the effects of a pause of this VM while these events were Started; it is not a transition."""
+def record_pause(state: WatchState, lives: Iterable[Life], seconds: float) -> Step:
+    """Return the step of a pause of this VM while these events were Started; it is not a transition."""
     changed = tuple(replace(life, paused_seconds=(life.paused_seconds or 0.0) + seconds) for life in lives)
-    return Effects(known.replaced(*changed), changed=changed)
+    return Step(state.replaced(*changed), changed=changed)
 
 
-def record_clock_set(known: WatchState) -> Effects | None:
-    """Return the effects of a step of the wall clock: the times of earlier starts are not known any more."""
-    begun = (life for life in known.current.values() if life.started is not None)
+def record_clock_set(state: WatchState) -> Step | None:
+    """Return the step after the wall clock was set: the times of earlier starts are not known any more."""
+    begun = (life for life in state.current.values() if life.started is not None)
     changed = tuple(replace(life, started=None) for life in begun)
-    return Effects(known.replaced(*changed), changed=changed) if changed else None
+    return Step(state.replaced(*changed), changed=changed) if changed else None
 
 
 def _is_recorded(life: Life, report: WorkerReport) -> bool:

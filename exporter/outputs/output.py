@@ -22,7 +22,7 @@ from exporter.imds.client import ImdsClient
 from exporter.metrics import Metrics
 from exporter.model.facts import OutageFact
 from exporter.model.jobs import HookOutcome, Job
-from exporter.model.lifecycle import Effects, Life
+from exporter.model.lifecycle import Life, Step
 from exporter.model.reports import WorkerReport, hook_failure
 from exporter.model.views import NO_APPROVAL, ApprovalView, NodeView, Snapshot, TargetView, Views, WorkView
 from exporter.state.jobs import Jobs
@@ -109,7 +109,7 @@ class Output:
     def configure(self, loaded: Loaded, environ: Mapping[str, str]) -> None:
         """Apply a configuration that has been checked."""
 
-    def compose(self, step: Effects, seen: Snapshot) -> Sequence[Job]:
+    def compose(self, step: Step, seen: Snapshot) -> Sequence[Job]:
         """Return the jobs that a step causes; ``seen`` is what was true before it. It changes nothing."""
         return ()
 

@@ -13,7 +13,7 @@ from exporter.clock import Clock, Moment, renewed
 from exporter.health import Health, Problem
 from exporter.model.facts import OutageFact, ProblemFact, transition_fact
 from exporter.model.jobs import Job
-from exporter.model.lifecycle import HISTORY, Effects, Life, WatchState
+from exporter.model.lifecycle import HISTORY, Life, Step, WatchState
 from exporter.model.messages import Outage, WatchChange
 from exporter.model.vm import VirtualMachine
 from exporter.state.disk import refuse_unsafe
@@ -123,8 +123,8 @@ class Store:
     def _all_jobs(self) -> list[Jobs]:
         return [table for table in self._journal.tables.values() if isinstance(table, Jobs)]
 
-    def record(self, step: Effects, jobs: Iterable[Job] = ()) -> None:
-        """Record the effects of one document, and the jobs they cause, in one transaction."""
+    def record(self, step: Step, jobs: Iterable[Job] = ()) -> None:
+        """Record a step, and the jobs that it causes, in one transaction."""
         # An unchanged document writes nothing.
         if not step.writes:
             return
@@ -135,11 +135,11 @@ class Store:
             self.facts.add(transaction, [transition_fact(one) for one in step.occurrences])
             for life in step.changed:
                 transaction.put(self._events, life.key, life)
-            for key in (*step.forgotten, *self._outdated(step.known.last_success)):
+            for key in (*step.forgotten, *self._outdated(step.state.last_success)):
                 transaction.delete(self._events, key)
-            known = step.known
+            state = step.state
             self._put(
-                transaction, incarnation=known.incarnation, last_success=known.last_success, boot=known.boot
+                transaction, incarnation=state.incarnation, last_success=state.last_success, boot=state.boot
             )
 
     def _add(self, transaction: Transaction, jobs: Iterable[Job]) -> None:

@@ -26,7 +26,7 @@ from exporter.model.advance import WATCHED, advance, next_imminent, pass_time
 from exporter.model.documents import Defect, Document, decode_document
 from exporter.model.events import normal_name, trace_id
 from exporter.model.facts import OutageFact, PauseFact
-from exporter.model.lifecycle import Effects, Occurrence, Transition, WatchState
+from exporter.model.lifecycle import Occurrence, Step, Transition, WatchState
 from exporter.model.messages import Outage, WatchChange, severity_of
 from exporter.model.reports import record_clock_set, record_pause, record_report
 from exporter.model.views import Snapshot, UnannouncedPause, by_urgency
@@ -141,8 +141,8 @@ class Problems:
         active = self._health.problems() if self._store.facts.has_readers else ()
         if self._former and self._clock.monotonic() >= self._former_until:
             self._former = ()
-        found = {problem.identity for problem in active}
-        waiting = (problem for problem in self._former if problem.identity not in found)
+        identities = {problem.identity for problem in active}
+        waiting = (problem for problem in self._former if problem.identity not in identities)
         self._store.record_problems((*waiting, *active), self._clock.now(), host_name(seen))
 
 
@@ -236,11 +236,11 @@ class Defects:
     def __init__(self, metrics: Metrics, health: Health) -> None:
         self._metrics = metrics
         self._health = health
-        self._known: frozenset[Defect] = frozenset()
+        self._before: frozenset[Defect] = frozenset()
 
     def record(self, defects: Sequence[Defect]) -> None:
-        fresh = [defect for defect in defects if defect not in self._known]
-        self._known = frozenset(defects)
+        fresh = [defect for defect in defects if defect not in self._before]
+        self._before = frozenset(defects)
         self._metrics.misunderstood(len(fresh))
         for defect in fresh[:_MOST_LOGGED]:
             log.warning("event could not be decoded", extra={"problem": defect.message, "lost": defect.lost})
@@ -294,7 +294,7 @@ class Watch:
         if imds.endpoint != self.snapshot.endpoint or not self._facts.is_current:
             self._facts.renew()
         self._thresholds = settings.events.imminent
-        self._publish(self.known)
+        self._publish(self.state)
         self.snapshot = replace(
             self.snapshot,
             endpoint=imds.endpoint,
@@ -341,7 +341,7 @@ class Watch:
         if self.snapshot.instance != instance:
             # Of too many events, those of this VM count first.
             document = decode_document(body, self.snapshot.instance)
-        if document is not None and (digest != self._digest or self.known.has_unreported):
+        if document is not None and (digest != self._digest or self.state.has_unreported):
             self._take(document)
             self._digest, self._document = digest, document
         self._succeed(imds.clock_offset)
@@ -354,7 +354,7 @@ class Watch:
         before, self._ahead = self._ahead, ahead(self._clock)
         # Smaller steps also correct a clock that stood still while the host paused the VM, see `pauses`.
         if before is not None and abs(self._ahead - before) > WATCHED.total_seconds():
-            self._settle(record_clock_set(self.known))
+            self._settle(record_clock_set(self.state))
 
     def approve(self) -> None:
         """Act on the document that has just been fetched."""
@@ -375,7 +375,7 @@ class Watch:
         # The poll after a pause may have found that the event is gone.
         lives = seen.under_way(since=now - timedelta(seconds=seconds + 1))
         if lives:
-            self._settle(record_pause(self.known, lives, seconds))
+            self._settle(record_pause(self.state, lives, seconds))
         else:
             self.snapshot = replace(seen, last_pause=UnannouncedPause(now, seconds))
             self._metrics.unannounced_pause(seconds)
@@ -406,18 +406,18 @@ class Watch:
         seen = self.snapshot
         # After a start IMDS is asked first. While it fails, an event whose time has passed may be over.
         if seen.ready or seen.last_error:
-            self._settle(pass_time(self.known, now, self._thresholds, late=seen.ready))
+            self._settle(pass_time(self.state, now, self._thresholds, late=seen.ready))
 
     def record_reports(self) -> None:
         """Record the reports of workers, whether or not IMDS answers."""
         for report in self._inbox.take():
-            self._settle(record_report(self.known, report))
+            self._settle(record_report(self.state, report))
 
     def _take(self, document: Document) -> None:
         self._defects.record(document.defects)
         instance = self.snapshot.instance
         step = advance(
-            self.known,
+            self.state,
             document,
             self._clock.now(),
             instance=instance,
@@ -427,7 +427,7 @@ class Watch:
         )
         self._settle(step)
 
-    def _settle(self, step: Effects | None) -> None:
+    def _settle(self, step: Step | None) -> None:
         """Record a step with its jobs, publish it, and wake the workers."""
         if step is None:
             return
@@ -436,7 +436,7 @@ class Watch:
             decider.outdate()
         seen = self.snapshot
         self._store.record(step, [job for output in self._outputs for job in output.compose(step, seen)])
-        self._publish(step.known)
+        self._publish(step.state)
         if step.occurrences or self.snapshot.current != seen.current:
             # Also for changes that are reported later, such as a second postponement within a minute.
             for output in self._outputs:
@@ -448,15 +448,15 @@ class Watch:
                 self._metrics.hooks.failed(occurrence.life.transitions[-1].hook, severity_of(occurrence))
             log_transition(occurrence, seen.instance)
 
-    def _publish(self, known: WatchState) -> None:
-        self.known = known
-        self._imminent_at = next_imminent(known, self._thresholds)
-        self.is_eventful = any(life.event.is_started for life in known.current.values())
+    def _publish(self, state: WatchState) -> None:
+        self.state = state
+        self._imminent_at = next_imminent(state, self._thresholds)
+        self.is_eventful = any(life.event.is_started for life in state.current.values())
         self.snapshot = replace(
             self.snapshot,
-            incarnation=known.incarnation,
-            current=by_urgency(known.current.values()),
-            past=tuple(reversed(known.past.values())),
+            incarnation=state.incarnation,
+            current=by_urgency(state.current.values()),
+            past=tuple(reversed(state.past.values())),
         )
 
     def _learn_vm(self, imds: ImdsClient) -> None:
@@ -504,7 +504,7 @@ class Watch:
         now, seen = self._clock.now(), self.snapshot
         if not seen.up:
             log.info("IMDS answers", extra={"endpoint": seen.endpoint, "instance": seen.instance})
-        self.known = replace(self.known, last_success=now)
+        self.state = replace(self.state, last_success=now)
         self._health.check_clock(clock_offset, "IMDS", "the time left to events is wrong by as much")
         self._outages.valid(seen, self._facts.shown or VirtualMachine())
         self._problems.record(seen)
@@ -517,6 +517,6 @@ class Watch:
         if self.snapshot.up or self.snapshot.last_error != message:
             log.warning("poll failed", extra={"reason": error.reason.value, "error": message})
         self.snapshot = replace(self.snapshot, up=False, last_error=message, last_status=error.status)
-        self._outages.invalid(self.snapshot, self.known.last_success)
+        self._outages.invalid(self.snapshot, self.state.last_success)
         self._problems.record(self.snapshot)
         self._store.retry()

@@ -32,7 +32,7 @@ from exporter.metrics import Metrics, SnapshotCollector
 from exporter.model.advance import advance
 from exporter.model.documents import decode_document
 from exporter.model.events import Affected
-from exporter.model.lifecycle import Effects, WatchState
+from exporter.model.lifecycle import Step, WatchState
 from exporter.model.messages import Message
 from exporter.model.views import Snapshot, by_urgency
 from exporter.outputs.approval.counters import Counters
@@ -65,7 +65,7 @@ HEALTHY = b"GET /-/healthy HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 def document(answer: bytes) -> None:
     """Go all the way of a document: state, metrics in both formats, page, API, messages, log lines."""
     clock = HandClock()
-    known, steps, messages = WatchState(), list[Effects](), list[Message]()
+    known, steps, messages = WatchState(), list[Step](), list[Message]()
     with logged("exporter", logging.INFO) as log:
         for listed in (body(), answer, body(incarnation=9)):
             try:
@@ -73,7 +73,7 @@ def document(answer: bytes) -> None:
             except ImdsError:
                 continue
             steps.append(advance(known, found, NOW, instance="WestNO_0", watching=True))
-            known = steps[-1].known
+            known = steps[-1].state
             messages += PLAN.compose(steps[-1].occurrences, instance="WestNO_0", now=NOW)
             for occurrence in steps[-1].occurrences:
                 log_transition(occurrence, "WestNO_0")
@@ -110,14 +110,14 @@ def _look(known: WatchState) -> None:
         msgspec.json.decode(support.ask(scene, path).body)
 
 
-def _write_down(steps: Sequence[Effects], messages: Sequence[Message], clock: HandClock) -> None:
+def _write_down(steps: Sequence[Step], messages: Sequence[Message], clock: HandClock) -> None:
     health = Health(clock)
     with tempfile.TemporaryDirectory() as folder:
         store = Store.open(Path(folder), health=health, clock=clock)
         try:
             for step in steps:
                 store.record(step, map(job_of, messages))
-            assert store.load() == steps[-1].known
+            assert store.load() == steps[-1].state
             store.jobs("notifications", Outbox).first("someone", 1000)
         finally:
             store.close()

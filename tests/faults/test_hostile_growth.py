@@ -38,7 +38,7 @@ def test_history_has_an_end() -> None:
         forgotten += len(story.feed(*found).forgotten)
     assert MOST_PAST_BYTES * 0.99 < sum(life.weight for life in story.past) <= MOST_PAST_BYTES
     every = [f"{turn}-{n}" for turn in range(11) for n in range(MOST_EVENTS)]
-    assert list(story.known.past) == every[-len(story.past) :]
+    assert list(story.state.past) == every[-len(story.past) :]
     assert forgotten + len(story.past) == len(every)
 
 
@@ -50,7 +50,7 @@ def test_a_large_history_displaces_no_other() -> None:
     large = scheduled(event_id="large", description="x" * MOST_PAST_BYTES)
     story.feed(large)
     story.feed()
-    assert list(story.known.past) == ["small"]
+    assert list(story.state.past) == ["small"]
 
 
 @pytest.mark.parametrize("listed", [swinging, renewed, buried])
@@ -60,7 +60,7 @@ def test_what_is_known_of_current_events_has_an_end(listed: Listed) -> None:
     for number in range(12):
         document = decode_document(largest(listed, number))
         now = NOW + timedelta(seconds=number)
-        known = advance(known, document, now, instance="WestNO_0", watching=True).known
+        known = advance(known, document, now, instance="WestNO_0", watching=True).state
         most = max(most, sum(life.weight for life in known.current.values()))
     assert 2 * 2**20 < most < 5 * 2**20
 
@@ -79,8 +79,8 @@ def test_changes_of_updates_take_no_room_from_others() -> None:
         changing = scheduled(event_id="changing", resources=("WestNO_0", *vms[number % 100 :]))
         step = story.feed(changing, other, after=timedelta(minutes=2))
         assert number == 0 or ("changing", Transition.UPDATED) in happened(step)
-    assert story.known.room >= 0
-    changes = [one.changes for one in story.known.current["changing"].transitions[1:]]
+    assert story.state.room >= 0
+    changes = [one.changes for one in story.state.current["changing"].transitions[1:]]
     assert changes[0] != () == changes[-1]
     step = story.feed(replace(other, duration_seconds=99), after=timedelta(minutes=2))
     assert ("other", Transition.UPDATED) in happened(step)
@@ -113,7 +113,7 @@ def test_the_state_is_bounded_in_bytes(tmp_path: Path) -> None:
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 16 * 2**20
     store.close()
     again = Store.open(tmp_path, health=health, clock=clock)
-    assert again.load().current == story.known.current
+    assert again.load().current == story.state.current
     again.close()
 
 
@@ -129,7 +129,7 @@ def test_a_restart_takes_as_little_memory(tmp_path: Path) -> None:
     assert outbox.size > 2**21
     store.close()
     again, peak = traced(lambda: Store.open(tmp_path, health=Health(clock), clock=clock))
-    assert again.load().current == story.known.current
+    assert again.load().current == story.state.current
     again.close()
     assert peak < 16 * 2**20
 

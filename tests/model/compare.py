@@ -12,8 +12,9 @@ from exporter.errors import ImdsError
 from exporter.model.advance import advance, pass_time
 from exporter.model.documents import decode_document
 from exporter.model.events import ScheduledEvent
-from exporter.model.lifecycle import Effects, Occurrence, WatchState
 from exporter.model.lifecycle import Life as ProgramLife
+from exporter.model.lifecycle import Occurrence, WatchState
+from exporter.model.lifecycle import Step as ProgramStep
 from tests.model import life
 from tests.model.histories import Step
 from tests.model.reading import Event, plain_name
@@ -114,8 +115,8 @@ def _by_product(steps: Iterable[Step]) -> Iterator[Lines]:
         try:
             document = decode_document(step.body)
         except ImdsError:
-            after = pass_time(known, step.at, SECONDS, late=True) or Effects(known)
-            known = after.known
+            after = pass_time(known, step.at, SECONDS, late=True) or ProgramStep(known)
+            known = after.state
         else:
             after = advance(
                 known,
@@ -127,7 +128,7 @@ def _by_product(steps: Iterable[Step]) -> Iterator[Lines]:
                 moment=Moment(str(step.boot), 0.0),
             )
             watching = True
-            known = msgspec.structs.replace(after.known, last_success=step.at)
+            known = msgspec.structs.replace(after.state, last_success=step.at)
         yield [_got_word(each) for each in after.occurrences] + [
             line_of(each) for each in known.current.values()
         ]

@@ -34,10 +34,10 @@ def test_events_are_kept_oldest_first() -> None:
     life = Story()
     life.feed(b, a)
     life.feed(c, a, b)
-    assert list(life.known.current) == ["b", "a", "c"]
+    assert list(life.state.current) == ["b", "a", "c"]
     life.feed(a)
     life.feed()
-    assert list(life.known.past) == ["b", "c", "a"]
+    assert list(life.state.past) == ["b", "c", "a"]
 
 
 def test_the_order_of_what_happened() -> None:
@@ -48,8 +48,8 @@ def test_the_order_of_what_happened() -> None:
     assert ranks == sorted(ranks)
     found = [scheduled(event_id=name, event_type=name) for name in ("Freeze", "Reboot", "Preempt")]
     story = Story()
-    steps = story.feed(*found), pass_time(story.known, NOT_BEFORE, [60], late=True)
-    assert pass_time(story.known, NOT_BEFORE, [60], late=False) is None
+    steps = story.feed(*found), pass_time(story.state, NOT_BEFORE, [60], late=True)
+    assert pass_time(story.state, NOT_BEFORE, [60], late=False) is None
     for step in steps:
         assert step is not None
         assert [event_id for event_id, _ in happened(step)] == ["Preempt", "Reboot", "Freeze"]
@@ -71,8 +71,8 @@ def test_failures_of_hooks() -> None:
 
     def fails(hook: str, run: int) -> bool:
         failed = reports.hook_failure(FREEZE_ID.lower(), (hook, run), HookOutcome.FAILED, at(9))
-        step = reports.record_report(life.known, failed)
-        life.known = step.known if step else life.known
+        step = reports.record_report(life.state, failed)
+        life.state = step.state if step else life.state
         return step is not None
 
     assert [fails("a", 1), fails("a", 1), fails("b", 1)] == [True, False, True]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from exporter.health import DegradedReason
-from exporter.model.lifecycle import Effects, WatchState
+from exporter.model.lifecycle import Step, WatchState
 from tests.state_support import StateFixture, life_of, nth_step, on_disk, replay, unprivileged
 
 _RETRY = 10.0
@@ -99,8 +99,8 @@ def test_unreadable_file_is_merged_once_it_can_be_read(fixture: StateFixture) ->
     store.retry()
     assert fixture.health.problems() == ()
     loaded = fixture.open().load()
-    assert loaded.current == replay(2).current | step.known.current
-    assert (loaded.incarnation, loaded.last_success) == (7, step.known.last_success)
+    assert loaded.current == replay(2).current | step.state.current
+    assert (loaded.incarnation, loaded.last_success) == (7, step.state.last_success)
 
 
 def test_directory_that_was_renamed(fixture: StateFixture, caplog: pytest.LogCaptureFixture) -> None:
@@ -141,14 +141,12 @@ def test_a_full_file_keeps_what_it_has(fixture: StateFixture) -> None:
     store.record(nth_step(WatchState(), 1))
     full = _unwritable(fixture, "database or disk is full (SQLITE_FULL)")
     large = tuple(life_of(f"{number}".ljust(2**18, "x")) for number in range(40))
-    store.record(Effects(WatchState(), changed=large))
+    store.record(Step(WatchState(), changed=large))
     assert fixture.problem(DegradedReason.STATE_UNWRITABLE) == full
     assert sum(path.stat().st_size for path in fixture.directory.iterdir()) < 16 * 2**20
     assert len(store.load().current) == 45
     assert len(on_disk(fixture.directory, "event")) == 5
-    store.record(
-        Effects(WatchState(), changed=(life_of("small"),), forgotten=tuple(one.key for one in large))
-    )
+    store.record(Step(WatchState(), changed=(life_of("small"),), forgotten=tuple(one.key for one in large)))
     fixture.clock.pass_seconds(_RETRY)
     store.retry()
     assert fixture.health.problems() == ()

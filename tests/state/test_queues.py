@@ -4,7 +4,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exporter.model.jobs import Job, JobKey
-from exporter.model.lifecycle import Effects, Life, WatchState, weight
+from exporter.model.lifecycle import Life, Step, WatchState, weight
 from exporter.state.facts import Facts
 from exporter.state.jobs import Jobs, Parts, Record
 from exporter.state.journal import Journal, Table
@@ -59,7 +59,7 @@ def test_the_oldest_make_room_for_the_newest(
 def test_jobs_of_an_output_that_is_gone(fixture: StateFixture) -> None:
     """They make no file unusable, and those that wait are still there, until the outputs are known."""
     job = Job("gone", JobKey("lane", "life", 1), msgspec.Raw(b"{}"))
-    fixture.open().record(Effects(WatchState(), new_incarnation=True), [job])
+    fixture.open().record(Step(WatchState(), new_incarnation=True), [job])
     store = fixture.open()
     assert store.jobs("gone", Jobs).counts() == {"lane": 1}
     store.drop_jobs(but=["gone"])

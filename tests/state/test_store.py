@@ -12,7 +12,7 @@ from exporter.errors import ImdsError, StateDirectoryInUseError
 from exporter.model.advance import advance
 from exporter.model.documents import Document, decode_document
 from exporter.model.events import SCHEDULED, ScheduledEvent
-from exporter.model.lifecycle import HISTORY, Effects, WatchState
+from exporter.model.lifecycle import HISTORY, Step, WatchState
 from exporter.outputs.approval.approvals import Approvals
 from tests.model.histories import history
 from tests.state_support import START, StateFixture, life_of, nth_step, on_disk
@@ -29,7 +29,7 @@ def test_any_history_survives_restarts(fixture: StateFixture, seed: int) -> None
             step = advance(known, document, one.at, instance=one.instance, watching=not one.restart)
             store.record(step)
             store.record_last_success(one.at)
-            known = step.known
+            known = step.state
         if one.restart:
             store = fixture.open()
             assert store.load() == known
@@ -49,7 +49,7 @@ def test_a_past_event_is_kept_as_long_as_it_is_known(fixture: StateFixture) -> N
             known = store.load()
         step = advance(known, Document(number, listed), START + after, instance="vm_0", watching=True)
         store.record(step)
-        known = step.known
+        known = step.state
         assert ("b" in on_disk(fixture.directory, "event")) is (after <= HISTORY)
 
 
@@ -68,11 +68,11 @@ def _bytes_written() -> str:
 def test_unchanged_document_writes_nothing(fixture: StateFixture) -> None:
     """A poll that brings nothing new touches no file."""
     store = fixture.open()
-    known = nth_step(WatchState(), 1).known
+    known = nth_step(WatchState(), 1).state
     store.record(nth_step(WatchState(), 1))
     # A small transaction is written to the log alone, which does not keep the size of a large one.
     assert _files(fixture.directory)["state.db-wal"][0] > 0
-    store.record(Effects(known, changed=(life_of("A" * 2**20),)))
+    store.record(Step(known, changed=(life_of("A" * 2**20),)))
     files, written = _files(fixture.directory), _bytes_written()
     assert files["state.db-wal"][0] == 0
     for _ in range(300):
@@ -82,7 +82,7 @@ def test_unchanged_document_writes_nothing(fixture: StateFixture) -> None:
         assert not step.writes
         store.record(step)
         store.retry()
-        known = step.known
+        known = step.state
     assert (_files(fixture.directory), _bytes_written()) == (files, written)
 
 

@@ -160,4 +160,4 @@ def test_any_damage_is_survived(fixture: StateFixture, seed: int) -> None:
     assert known == WatchState() or not fixture.aside()
     step = nth_step(known, 9)
     store.record(step)
-    assert fixture.open().load() == step.known
+    assert fixture.open().load() == step.state

@@ -19,7 +19,7 @@ from exporter.config.addresses import variables
 from exporter.config.loading import Loaded
 from exporter.model.events import lower, trace_id
 from exporter.model.jobs import HookOutcome, Job, JobKey
-from exporter.model.lifecycle import ENDINGS, Effects, Occurrence, Transition
+from exporter.model.lifecycle import ENDINGS, Occurrence, Step, Transition
 from exporter.model.messages import Severity
 from exporter.model.reports import hook_failure
 from exporter.model.tracing import traceparent
@@ -169,7 +169,7 @@ class HookRunner(Output):
         self._hooks = {hook.name: hook for hook in hooks}
         self.wake()
 
-    def compose(self, step: Effects, seen: Snapshot) -> list[Job]:
+    def compose(self, step: Step, seen: Snapshot) -> list[Job]:
         """Return the jobs for transitions, in the order in which those of one event run.
 
         There are none while this VM's name is unknown, because the event may be another VM's, nor for the end

@@ -8,7 +8,7 @@ from exporter.config.loading import Loaded
 from exporter.errors import Mistakes
 from exporter.model.facts import OutageFact
 from exporter.model.jobs import Job
-from exporter.model.lifecycle import Effects
+from exporter.model.lifecycle import Step
 from exporter.model.messages import Outcome
 from exporter.model.views import Snapshot, TargetView, WorkView
 from exporter.outputs.notifications import checking, planning
@@ -55,7 +55,7 @@ class Notifications(Output):
             # It takes longer to start than the exporter, and the check of the targets waits for it.
             notifier.sender.prepare()
 
-    def compose(self, step: Effects, seen: Snapshot) -> list[Job]:
+    def compose(self, step: Step, seen: Snapshot) -> list[Job]:
         if self._notifier is None:
             return []
         now = self._core.clock.now()
