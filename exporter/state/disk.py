@@ -128,14 +128,14 @@ def move_aside(directory: Path, now: datetime) -> str:
 
 def last_moved_aside(directory: Path) -> tuple[str, datetime] | None:
     """Return the name and time of the file that was moved aside last; None if there is none."""
-    found = []
+    moved = []
     with contextlib.suppress(OSError):
         names = [path.name for path in directory.iterdir()]
         for match in filter(None, map(_ASIDE.fullmatch, names)):
             with contextlib.suppress(ValueError):  # of a name that this program did not choose
                 at = datetime.strptime(match[1], _ASIDE_TIME).replace(tzinfo=UTC)
-                found.append((match[0], at))
-    return max(found, key=lambda one: one[1], default=None)
+                moved.append((match[0], at))
+    return max(moved, key=lambda file: file[1], default=None)
 
 
 def sync(directory: Path) -> None:
@@ -392,5 +392,5 @@ def _rows(connection: sqlite3.Connection) -> Iterable[Row]:
     (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise UnusableFileError(f"it is damaged: {verdict}")
-    found = connection.execute(_SELECT).fetchall()
-    return ((kind.decode(errors="replace"), key, value) for kind, key, value in found)
+    rows = connection.execute(_SELECT).fetchall()
+    return ((kind.decode(errors="replace"), key, value) for kind, key, value in rows)

@@ -67,7 +67,7 @@ class Facts(Table[int, Fact]):
             for name in names:
                 if name not in self._cursors.entries:
                     transaction.put(self._cursors, name, Cursor(self._newest))
-            kept = {name: one for name, one in self._cursors.entries.items() if name not in former}
+            kept = {name: cursor for name, cursor in self._cursors.entries.items() if name not in former}
             self._delete_read(transaction, kept)
         return lacked
 
@@ -123,9 +123,9 @@ class Facts(Table[int, Fact]):
             old = [
                 *itertools.takewhile(lambda number: self.entries[number].at < before, ahead),
                 *(
-                    known
-                    for known in cursor.aside
-                    if known in self.entries and self.entries[known].at < before
+                    number
+                    for number in cursor.aside
+                    if number in self.entries and self.entries[number].at < before
                 ),
             ]
             facts = [self.entries[number] for number in old]
@@ -144,9 +144,9 @@ class Facts(Table[int, Fact]):
     def set_aside(self, reader: str, number: int) -> list[Fact]:
         """Read on after a fact; return the one that is given up for it if too many are set aside."""
         with self._journal.transaction() as transaction:
-            aside = [known for known in self._cursors.entries[reader].aside if known != number]
+            aside = [other for other in self._cursors.entries[reader].aside if other != number]
             surplus = aside[: max(len(aside) + 1 - _MOST_SET_ASIDE, 0)]
-            given_up = [self.entries[known] for known in surplus if known in self.entries]
+            given_up = [self.entries[other] for other in surplus if other in self.entries]
             self._move(transaction, reader, {number}, aside=(*aside[len(surplus) :], number))
         return given_up
 

@@ -95,10 +95,10 @@ class Jobs(Table[JobKey, Record]):
         try:
             return super().decode(key, value)
         except (msgspec.MsgspecError, ValueError) as error:
-            found = self._key_decoder.decode(key)
+            decoded = self._key_decoder.decode(key)
             facts = {"output": self.kind, "error": str(error)}
             log.warning("job in the state file cannot be decoded", extra=facts)
-            return found, Record(msgspec.Raw(b"null"), queued=moment(self._clock))
+            return decoded, Record(msgspec.Raw(b"null"), queued=moment(self._clock))
 
     def apply(self, key: JobKey, value: Record | None) -> None:
         self.size += self._bytes(key, value) - self._bytes(key, self.entries.get(key))
@@ -157,12 +157,12 @@ class Jobs(Table[JobKey, Record]):
         added: list[tuple[JobKey, Record]] = []
         taken_back: list[JobKey] = []
         for job in jobs:
-            known = self.entries.get(job.key)
+            present = self.entries.get(job.key)
             if job.payload is None:
-                if known is not None and known.done is None and not known.attempts:
+                if present is not None and present.done is None and not present.attempts:
                     taken_back.append(job.key)
                     transaction.delete(self, job.key)
-            elif known is None or _is_outdated(known, oldest):
+            elif present is None or _is_outdated(present, oldest):
                 record = Record(job.payload, queued=queued)
                 done = Record(job.payload, done=now, outcome=job.outcome)
                 added.append((job.key, done if job.outcome else record))

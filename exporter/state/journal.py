@@ -215,12 +215,12 @@ class Journal:
 
     def _load(self, rows: Iterable[Row]) -> None:
         """Add the file's entries before those in memory, which are newer."""
-        found: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
+        entries: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
         texts: dict[str, str] = {}
         try:
             for kind, key, value in rows:
                 decoded, entry = (self.tables.get(kind) or self.unknown(kind)).decode(key, value)
-                found[kind][decoded] = _with_shared_texts(entry, texts)
+                entries[kind][decoded] = _with_shared_texts(entry, texts)
         except (msgspec.MsgspecError, ValueError, KeyError) as error:
             raise UnusableFileError(f"its content makes no sense: {error}") from error
         with self.lock:
@@ -228,7 +228,7 @@ class Journal:
                 newer = dict(table.entries)
                 for key in newer:
                     table.apply(key, None)
-                for key, entry in (found[kind] | newer).items():
+                for key, entry in (entries[kind] | newer).items():
                     table.apply(key, entry)
         self._seen = True
 
@@ -261,13 +261,13 @@ class Journal:
         """
         if self.unknown_until() is not None:
             return
-        found = last_moved_aside(self._disk.directory)
-        is_recent = found is not None and (self._clock.now() - found[1]).total_seconds() < HOUR
+        moved_aside = last_moved_aside(self._disk.directory)
+        is_recent = moved_aside is not None and (self._clock.now() - moved_aside[1]).total_seconds() < HOUR
         if recorded is None and not is_recent:
             return
         self._record_loss(renewed(recorded, self._clock))
         if self.unknown_until() is not None:
-            moved = f"was moved to {self._disk.directory / found[0]}" if found else "was lost"
+            moved = f"was moved to {self._disk.directory / moved_aside[0]}" if moved_aside else "was lost"
             message = f"a state file {moved}; {self._consequence()}"
             self._health.report(DegradedReason.STATE_CORRUPT, message)
 

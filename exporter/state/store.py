@@ -52,10 +52,10 @@ class _Progress(msgspec.Struct, frozen=True):
 
 class _Events(Table[str, Life]):
     def decode(self, key: bytes, value: bytes) -> tuple[str, Life]:
-        found, life = super().decode(key, value)
-        if not life.ids or life.key != found:
-            raise ValueError(f"the entry {found!r} holds another event")
-        return found, life
+        life_key, life = super().decode(key, value)
+        if not life.ids or life.key != life_key:
+            raise ValueError(f"the entry {life_key!r} holds another event")
+        return life_key, life
 
 
 class Store:
@@ -132,7 +132,7 @@ class Store:
             for each in self._all_jobs():
                 each.forget(transaction, step.forgotten)
             self._add(transaction, jobs)
-            self.facts.add(transaction, [transition_fact(one) for one in step.occurrences])
+            self.facts.add(transaction, [transition_fact(occurrence) for occurrence in step.occurrences])
             for life in step.changed:
                 transaction.put(self._events, life.key, life)
             for key in (*step.forgotten, *self._outdated(step.state.last_success)):

@@ -221,7 +221,7 @@ class Approver(Decider):
         recorded = self._recorded(life)
         if not life.event.is_scheduled:
             return recorded
-        asks_hooks = any(one.require_hooks for one in settings.approval.rules)
+        asks_hooks = any(rule.require_hooks for rule in settings.approval.rules)
         return replace(
             recorded,
             hooks=self._hook_results(life) if asks_hooks else {},

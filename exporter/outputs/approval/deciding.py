@@ -140,8 +140,8 @@ def _by_rule(
         reason = "it would be approved now; approval.mode is dry_run"
         return Decision(ApprovalState.DRY_RUN, rule.name, reason)
     if inputs.within_hour >= settings.max_per_hour:
-        found = count(inputs.within_hour, "approval")
-        reason = f"{found} within 1h; approval.max_per_hour is {settings.max_per_hour}"
+        approvals = count(inputs.within_hour, "approval")
+        reason = f"{approvals} within 1h; approval.max_per_hour is {settings.max_per_hour}"
         return Decision(ApprovalState.LIMITED, rule.name, reason)
     return Decision(ApprovalState.DUE, rule.name, "the rule approves it")
 

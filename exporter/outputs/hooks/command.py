@@ -275,12 +275,12 @@ def why_not_started(argv: Sequence[str], error: Exception) -> str:
         return "its arguments and variables are too long together"
     program = argv[0]
     if {"/", os.sep} & set(program):
-        found, missing = program if os.path.lexists(program) else None, "no such file"
+        path, missing = program if os.path.lexists(program) else None, "no such file"
     else:
         # Also if it cannot be executed.
-        found, missing = shutil.which(program, mode=os.F_OK), "no such program in PATH"
-    if found:
-        return _why_not_run(Path(found), error)
+        path, missing = shutil.which(program, mode=os.F_OK), "no such program in PATH"
+    if path:
+        return _why_not_run(Path(path), error)
     # What is not a file may be a whole command line with a secret in it.
     return f"{missing}; correct its command" if isinstance(error, FileNotFoundError) else errors.cause(error)
 

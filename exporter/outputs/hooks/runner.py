@@ -178,19 +178,19 @@ class HookRunner(Output):
         """
         now, is_named = self._clock.now(), seen.instance is not None
         runs = [
-            (one, hook.name)
-            for one in (*step.awaited, *step.occurrences)
-            if is_named and one.life.affects is not None
+            (occurrence, hook.name)
+            for occurrence in (*step.awaited, *step.occurrences)
+            if is_named and occurrence.life.affects is not None
             for hook in self._hooks.values()
-            if _runs_for(hook, one, now)
+            if _runs_for(hook, occurrence, now)
         ]
-        ended = [one.life.key for one in step.occurrences if one.transition in ENDINGS]
+        ended = [occurrence.life.key for occurrence in step.occurrences if occurrence.transition in ENDINGS]
         back = [key for life in (*ended, *step.forgotten) for key, _ in self._jobs.of(life)]
-        for one, hook in runs:
-            if one.transition is Transition.UPDATED:
-                records = enumerate(one.life.transitions, start=1)
+        for occurrence, hook in runs:
+            if occurrence.transition is Transition.UPDATED:
+                records = enumerate(occurrence.life.transitions, start=1)
                 updates = {number for number, record in records if record.transition is Transition.UPDATED}
-                runs_of = self._jobs.of(one.life.key)
+                runs_of = self._jobs.of(occurrence.life.key)
                 back += [key for key, _ in runs_of if key.name == hook and key.sequence in updates]
         return [*(Job(self.name, key) for key in back), *(self._job(*run, seen) for run in runs)]
 

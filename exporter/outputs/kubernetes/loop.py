@@ -70,7 +70,7 @@ class NodeLoop(Output):
         from exporter.outputs.kubernetes.reconciler import NodeReconciler
 
         results, views = self._results, self._views
-        leaving = [one for one in before.leavers if not one.is_done]
+        leaving = [leaver for leaver in before.leavers if not leaver.is_done]
         former = before.reconciler
         if former is not None and former.name != name and former.client.has_account:
             leaving.append(NodeReconciler(former.client, former.name, None, results, views))
@@ -83,16 +83,16 @@ class NodeLoop(Output):
                 results.counters.expect()
                 if drain.mode != "cordon":
                     drainer = Drainer(reconciler, drain, results, views, changed=self._loop.wake)
-        leaving = [one for one in leaving if one.name != name]
+        leaving = [leaver for leaver in leaving if leaver.name != name]
         if name and reconciler is None and client.has_account:
             # An earlier configuration, perhaps that of a former process, may have marked it.
             leaving.append(NodeReconciler(client, name, None, results, views))
         leavers = tuple(leaving)
         self._parts = _Parts(reconciler, drainer, leavers)
         before.stop()
-        for one in (former, before.drainer, *before.leavers):
-            if one is not None and one not in leavers:
-                one.close()
+        for part in (former, before.drainer, *before.leavers):
+            if part is not None and part not in leavers:
+                part.close()
         self._loop.start()
         self._loop.wake()
         if drainer is not None:
@@ -108,8 +108,12 @@ class NodeLoop(Output):
 
     def step(self) -> float | None:
         reconciler, _, leavers = self._parts
-        reconcilers = [one for one in (reconciler, *leavers) if one is not None and not one.is_done]
-        return min((one.step() for one in reconcilers), default=None)
+        reconcilers = [
+            candidate
+            for candidate in (reconciler, *leavers)
+            if candidate is not None and not candidate.is_done
+        ]
+        return min((candidate.step() for candidate in reconcilers), default=None)
 
     def _step_drain(self) -> float | None:
         drainer = self._parts.drainer

@@ -140,4 +140,4 @@ def _sequence(life: Life) -> int:
     """Return the number of the newest transition that a document showed."""
     numbered = enumerate(life.transitions, start=1)
     reported = (Transition.HOOK_FAILED, Transition.APPROVED)
-    return max(number for number, one in numbered if one.transition not in reported)
+    return max(number for number, record in numbered if record.transition not in reported)

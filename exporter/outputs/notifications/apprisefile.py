@@ -58,11 +58,11 @@ def read(path: str, asset: Any) -> AppriseFile:
 
 def _local(name: str, main: Path) -> Path:
     """Return the path of an included file; a relative one is next to the file that includes it."""
-    found = _SCHEME.match(name)
-    if found is None:
+    match = _SCHEME.match(name)
+    if match is None:
         return main.parent / os.path.expanduser(name)  # noqa: PTH111  # never raises
-    if found[1].lower() == "file":
-        return Path(unquote(name[found.end() :].partition("?")[0]))
+    if match[1].lower() == "file":
+        return Path(unquote(name[match.end() :].partition("?")[0]))
     raise ConfigurationError(f"{main}: includes a URL; only local files can be included")
 
 

@@ -30,19 +30,21 @@ def check(loaded: Loaded, plan: Plan, sender: SenderProcess) -> Mistakes:
     """
     mistakes = Mistakes()
     # Of targets with the same name, each is checked.
-    asked = [one for one in loaded.addresses["notifications"] if one.url or one.apprise_config]
+    asked = [
+        address for address in loaded.addresses["notifications"] if address.url or address.apprise_config
+    ]
     results = list(zip(asked, _checked(sender, map(CheckTarget, asked)), strict=True))
-    for address, found in results:
-        if found.problem:
-            mistakes.problems += loaded.error(address, found.problem).problems
-        elif found.failure:
-            what = {"what": f"target {address.target}", "reason": found.failure}
+    for address, checked in results:
+        if checked.problem:
+            mistakes.problems += loaded.error(address, checked.problem).problems
+        elif checked.failure:
+            what = {"what": f"target {address.target}", "reason": checked.failure}
             log.warning(_UNCHECKED, extra=what)
-        plan.incidents[address.target] = found.incidents
-        if not found.failure:
-            plan.mails[address.target] = found.is_mail
+        plan.incidents[address.target] = checked.incidents
+        if not checked.failure:
+            plan.mails[address.target] = checked.is_mail
         if address.apprise_config is not None:
-            plan.services[address.target] = found.services
+            plan.services[address.target] = checked.services
     _check_templates(loaded, sender, mistakes)
     _warn(loaded, results)
     return mistakes
@@ -50,11 +52,13 @@ def check(loaded: Loaded, plan: Plan, sender: SenderProcess) -> Mistakes:
 
 def _warn(loaded: Loaded, results: Sequence[tuple[Address, Checked]]) -> None:
     """Log what is doubtful about targets."""
-    files.warn(Path(name) for _, found in results for name in found.included)
-    for address, found in results:
-        for doubt in found.doubts:
+    files.warn(Path(name) for _, checked in results for name in checked.included)
+    for address, checked in results:
+        for doubt in checked.doubts:
             log.warning("unknown parameter", extra={"problem": str(loaded.error(address, doubt))})
-    not_taken = {one.apprise_config[0]: found.not_taken for one, found in results if one.apprise_config}
+    not_taken = {
+        address.apprise_config[0]: checked.not_taken for address, checked in results if address.apprise_config
+    }
     for path, count in not_taken.items():
         if count:
             extra = {"path": path, "count": count}
@@ -77,8 +81,8 @@ def opened(
 def _checked(sender: SenderProcess, requests: Iterable[Request]) -> list[Checked]:
     """Return the results of checks, several of which are made at once."""
     with ThreadPoolExecutor(MOST_ATTEMPTS, thread_name_prefix="check targets") as pool:
-        found = list(pool.map(sender.ask, requests))
-    return [one if isinstance(one, Checked) else Checked(failure=one.reason) for one in found]
+        answers = list(pool.map(sender.ask, requests))
+    return [answer if isinstance(answer, Checked) else Checked(failure=answer.reason) for answer in answers]
 
 
 def _check_templates(loaded: Loaded, sender: SenderProcess, mistakes: Mistakes) -> None:
@@ -95,11 +99,11 @@ def _check_templates(loaded: Loaded, sender: SenderProcess, mistakes: Mistakes) 
         for key in ("title", "body")
         if getattr(templates, key).strip()
     }
-    for keys, found in zip(asked, _checked(sender, asked.values()), strict=True):
-        if found.problem:
-            mistakes.problems += loaded.file.error(keys, found.problem).problems
-        elif found.failure:
-            log.warning(_UNCHECKED, extra={"what": dotted(keys), "reason": found.failure})
-        elif found.gap:
-            extra = {"key": dotted(keys), "reason": found.gap, "remedy": _GAP_REMEDY}
+    for keys, checked in zip(asked, _checked(sender, asked.values()), strict=True):
+        if checked.problem:
+            mistakes.problems += loaded.file.error(keys, checked.problem).problems
+        elif checked.failure:
+            log.warning(_UNCHECKED, extra={"what": dotted(keys), "reason": checked.failure})
+        elif checked.gap:
+            extra = {"key": dotted(keys), "reason": checked.gap, "remedy": _GAP_REMEDY}
             log.warning("a template fails where Azure leaves something out", extra=extra)

@@ -66,15 +66,16 @@ class Child:
             return Delivery(True, rendered=rendered, remarks=remarks)
         key = msgspec.json.encode((address, request.storage))
         target = self._targets.setdefault(key, AppriseTarget(address, request.storage))
-        found = target.open()
+        services = target.open()
         made = [
-            self.renderer.render(request, service.room, with_facts=service.shows_facts) for service in found
+            self.renderer.render(request, service.room, with_facts=service.shows_facts)
+            for service in services
         ]
-        _, remarks = made[0] if found else self.renderer.render(request)
+        _, remarks = made[0] if services else self.renderer.render(request)
         # If the exporter no longer waits, and will repeat the request, this fails.
         self._announce(Sending())
-        sent = [one for one, _ in made]
-        delivery = target.send(found, sent, request.services, lambda name: self._announce(Sent(name)))
+        sent = [rendered for rendered, _ in made]
+        delivery = target.send(services, sent, request.services, lambda name: self._announce(Sent(name)))
         return replace(delivery, remarks=remarks)
 
 

@@ -86,13 +86,13 @@ class _Errors(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[BaseException] = []
+        self.errors: list[BaseException] = []
         self._thread = threading.get_ident()
 
     def emit(self, record: logging.LogRecord) -> None:
         error = sys.exception()
-        if error is not None and record.thread == self._thread and error not in self.found:
-            self.found.append(error)
+        if error is not None and record.thread == self._thread and error not in self.errors:
+            self.errors.append(error)
 
 
 @contextlib.contextmanager
@@ -101,11 +101,11 @@ def handled_by(name: str) -> Iterator[Sequence[BaseException]]:
     logger, errors = logging.getLogger(name), _Errors()
     logger.addHandler(errors)
     try:
-        yield errors.found
+        yield errors.errors
     finally:
         logger.removeHandler(errors)
         # In a cycle with its frames, an exception would keep what was read until the next collection.
-        for error in errors.found:
+        for error in errors.errors:
             for cause in _causes(error):
                 cause.__traceback__ = None
 
@@ -117,12 +117,12 @@ def of(logs: Sequence["NotifyLogEntry"], errors: Sequence[BaseException], secret
     """
     # At the level debug it logs the message, too, which may contain anything.
     warnings = "\n".join(entry.message for entry in logs if entry.level != "DEBUG")
-    found = _STATUS.search(warnings)
-    if found is None:
+    match = _STATUS.search(warnings)
+    if match is None:
         return of_errors(errors, secrets=secrets)
     bodies = [text[1] for entry in logs if (text := _DETAILS.match(entry.message))]
     words = said(_unescaped(bodies[-1]), secrets) if bodies else ""
-    return of_status(int(found[1]), words)
+    return of_status(int(match[1]), words)
 
 
 def of_status(status: int, words: str = "", retry_after: str = "") -> Delivery:
@@ -130,8 +130,8 @@ def of_status(status: int, words: str = "", retry_after: str = "") -> Delivery:
 
     ``words`` are the receiver's own, without secrets, and ``retry_after`` is the header.
     """
-    known = status in set(HTTPStatus)
-    reason = f"it answered {status} ({HTTPStatus(status).phrase})" if known else f"it answered {status}"
+    is_known = status in set(HTTPStatus)
+    reason = f"it answered {status} ({HTTPStatus(status).phrase})" if is_known else f"it answered {status}"
     if words:
         reason += ": " + re.sub(r"(?<!\.)\.$", "", words)
     if 300 <= status < 400:
@@ -152,11 +152,11 @@ def said(body: bytes, secrets: Sequence[str]) -> str:
     """
     body = body[:_MOST_BODY]
     try:
-        found = list(dict.fromkeys(_reasons(msgspec.json.decode(body))))
+        reasons = list(dict.fromkeys(_reasons(msgspec.json.decode(body))))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         line = body.decode(errors="replace").strip()
-        found = [line] if len(line) <= _LONGEST_LINE and line.isprintable() and "<" not in line else []
-    return one_line(without(": ".join(found), secrets))
+        reasons = [line] if len(line) <= _LONGEST_LINE and line.isprintable() and "<" not in line else []
+    return one_line(without(": ".join(reasons), secrets))
 
 
 def _reasons(answer: Any) -> Iterator[str]:
@@ -173,8 +173,8 @@ def _unescaped(text: str) -> bytes:
     """Return a body as a plugin received it: most log the literal of bytes."""
     if text.startswith(("b'", 'b"')):
         with contextlib.suppress(ValueError, SyntaxError, MemoryError):
-            found = ast.literal_eval(text)
-            return found if isinstance(found, bytes) else b""
+            answer = ast.literal_eval(text)
+            return answer if isinstance(answer, bytes) else b""
     return text.encode(errors="replace")
 
 
@@ -185,7 +185,7 @@ def of_errors(
 ) -> Delivery:
     """Return the result for exceptions; ``otherwise`` is the reason if they do not say it."""
     chain = [cause for error in errors for cause in _causes(error)]
-    words = next((f": {found}" for error in chain if (found := said(_smtp_words(error), secrets))), "")
+    words = next((f": {answer}" for error in chain if (answer := said(_smtp_words(error), secrets))), "")
     for error in chain:
         if isinstance(error, smtplib.SMTPDataError | smtplib.SMTPConnectError | smtplib.SMTPHeloError):
             is_refused = isinstance(error, smtplib.SMTPDataError) and error.smtp_code >= _MAIL_REFUSED
@@ -210,8 +210,8 @@ def _smtp_words(error: BaseException) -> bytes:
         answer = error.smtp_error
     elif isinstance(error, smtplib.SMTPRecipientsRefused) and error.recipients:
         answer = next(iter(error.recipients.values()))[1]
-    found = answer if isinstance(answer, bytes) else answer.encode(errors="replace")
-    return b" ".join(found.split())
+    words = answer if isinstance(answer, bytes) else answer.encode(errors="replace")
+    return b" ".join(words.split())
 
 
 def _proxy(chain: Sequence[BaseException]) -> str:
@@ -227,7 +227,7 @@ def _proxy(chain: Sequence[BaseException]) -> str:
         return f"{name} refuses connections"
     if any(isinstance(error, socket.gaierror) for error in chain):
         return f"{name} cannot be found: its name cannot be resolved"
-    answered = next((found for error in chain if (found := _TUNNEL.search(str(error)))), None)
+    answered = next((match for error in chain if (match := _TUNNEL.search(str(error)))), None)
     if answered is None:
         return f"{name} fails"
     status = int(answered[1])

@@ -128,7 +128,7 @@ def _with_facts(
     """
 
     def with_fact(index: int, fact: Fact) -> Body:
-        return kept._replace(facts=[one for _, one in sorted({**already, index: fact}.items())])
+        return kept._replace(facts=[item for _, item in sorted({**already, index: fact}.items())])
 
     def fits_with(index: int, label: str, text: str) -> bool:
         return fits(with_fact(index, Fact(label, text)))
@@ -180,5 +180,5 @@ def _closed(kept: str, room: int) -> str:
         return inside + _CLOSING_FENCE if len(_FENCE.findall(inside)) % 2 else inside
     if _HALF_ESCAPE.search(kept):
         kept = kept[:-1]
-    opened = _CODE.sub(lambda found: " " * len(found[0]), kept).find("`")
+    opened = _CODE.sub(lambda code: " " * len(code[0]), kept).find("`")
     return kept if opened < 0 else kept[:opened]

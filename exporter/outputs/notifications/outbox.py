@@ -171,13 +171,13 @@ class Outbox(Jobs):
         Each target comes with the key of the incident, "" if that is unknown. A message that was given up
         counts if it may have arrived, at least at one of the services behind the target.
         """
-        found: dict[str, str] = {}
+        incidents: dict[str, str] = {}
         for key, record in self.of(life_key):
             letter = letter_of(record)
             message = letter.message
             if not (message and message.only_closes) and _may_have_opened(record, letter):
-                found.setdefault(key.lane, message.incident if message else letter.incident)
-        return found
+                incidents.setdefault(key.lane, message.incident if message else letter.incident)
+        return incidents
 
     def is_open(self, target: str, life_key: str) -> bool:
         """Return whether a target may have an incident of this life, or outage, by an earlier message."""
@@ -202,14 +202,14 @@ class Outbox(Jobs):
     def record_attempt(self, tried: Sequence[QueuedMessage], add: int, had: Iterable[str] = ()) -> None:
         """Add to the limited attempts of messages, and to the services that have them."""
         with self._journal.transaction() as transaction:
-            for one in tried:
-                record = self.entries.get(one.key)
+            for queued in tried:
+                record = self.entries.get(queued.key)
                 if record is not None and record.done is None:
                     letter = letter_of(record)
                     services = tuple(dict.fromkeys((*letter.services, *had)))
                     after = replace(letter, attempts=letter.attempts + add, services=services)
                     if after != letter:
-                        transaction.put(self, one.key, replace(record, payload=after.raw))
+                        transaction.put(self, queued.key, replace(record, payload=after.raw))
 
     def _done(self, record: Record, end: End) -> Record:
         done, letter = super()._done(record, end), letter_of(record)

@@ -59,7 +59,9 @@ class Notifications(Output):
         if self._notifier is None:
             return []
         now = self._core.clock.now()
-        opened = {one.life.key: self._outbox.opened(one.life.key) for one in step.occurrences}
+        opened = {
+            occurrence.life.key: self._outbox.opened(occurrence.life.key) for occurrence in step.occurrences
+        }
         messages = self._notifier.plan.compose(step.occurrences, seen.instance, now, seen, opened)
         inherited = [job for lives in step.replaced.items() for job in self._outbox.inherited(*lives)]
         return [*inherited, *map(job_of, messages)]

@@ -65,8 +65,8 @@ class Plan(msgspec.Struct, frozen=True):
 
     def address(self, target: str) -> Address | None:
         """Return the address of a target, wherever in the file it stands; None if it is not configured."""
-        found = self.addresses.get(target)
-        return None if found is None else replace(found, keys=())
+        address = self.addresses.get(target)
+        return None if address is None else replace(address, keys=())
 
     def request(self, target: str, message: AnyMessage, now: datetime) -> Send:
         """Return the request to send a message, to which the caller adds the facts about the attempt."""
@@ -97,7 +97,7 @@ class Plan(msgspec.Struct, frozen=True):
         the lives: incidents keep their keys, and the end of a life closes them, whatever the routes match by
         then.
         """
-        known, messages = self._known(seen.vm), list[Message]()
+        vm, messages = self._known(seen.vm), list[Message]()
         for occurrence in occurrences:
             life, event = occurrence.life, event_view(occurrence.life)
             name, incidents = life.instance or instance, opened.get(life.key, {})
@@ -114,7 +114,7 @@ class Plan(msgspec.Struct, frozen=True):
                     event=event,
                     changes=occurrence.changes,
                     detail=occurrence.detail,
-                    vm=known,
+                    vm=vm,
                     incident=incidents.get(target) or _incident(self.routes, target, life, name),
                     traceparent=traceparent(life, ("notify", target, str(len(life.transitions))), seen),
                     only_closes=target in unrouted,
@@ -162,7 +162,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     def _unrouted(self, opened: Iterable[str], routed: Collection[str]) -> tuple[str, ...]:
         """Return the targets that may have an open incident to which no route leads its end."""
-        return tuple(one for one in opened if one not in routed and self.may_know_incidents(one))
+        return tuple(target for target in opened if target not in routed and self.may_know_incidents(target))
 
     def _known(self, vm: VirtualMachine | None) -> VirtualMachine:
         return replace(vm or VirtualMachine(), node=self.node)
@@ -176,11 +176,11 @@ def _routed(
     first = next(iter(life.event.resources), None)
     is_first = instance is None or first is None or normal_name(first) == normal_name(instance)
     holds = partial(Match.holds, event=life.event, target=life.target, now=now)
-    found: list[str] = []
+    targets: list[str] = []
     for route in routes:
         if (is_first or route.leader != "first") and holds(route.match, transition=occurrence.transition):
-            found += route.targets
-    return tuple(dict.fromkeys(found))
+            targets += route.targets
+    return tuple(dict.fromkeys(targets))
 
 
 def _incident(routes: Sequence[Route], target: str, life: Life, instance: str | None) -> str:
@@ -192,11 +192,11 @@ def _incident(routes: Sequence[Route], target: str, life: Life, instance: str | 
     """
     matches = (route.match for route in routes if target in route.targets)
     is_shared = any(
-        Match(one.event_types, one.event_sources, target=one.target).holds(
+        Match(match.event_types, match.event_sources, target=match.target).holds(
             life.event, target=life.target, now=life.first_seen
         )
-        for one in matches
-        if one.target is not Scope.SELF
+        for match in matches
+        if match.target is not Scope.SELF
     )
     alone = is_shared or life.name_was_unknown or instance is None
     return life.ids[0] if alone else f"{life.ids[0]}/{instance}"

@@ -105,11 +105,11 @@ class Renderer:
         if own:
             return Text(title, _with_delay(own, delay, request.templates.format), remarks)
         shown = cleaned(message, style, zone)
-        found = facts(shown, now, style, **_urls(request, message))
+        rows = facts(shown, now, style, **_urls(request, message))
         if room is not None and room.is_text:
             # Without a link, words would lead nowhere.
-            found = [fact._replace(url="") for fact in found]
-        return Text(title, Body(delay, words.explanation(shown), found), remarks)
+            rows = [fact._replace(url="") for fact in rows]
+        return Text(title, Body(delay, words.explanation(shown), rows), remarks)
 
     def _by_template(self, key: str, request: Send, message: Message, remarks: dict[str, str]) -> str:
         """Return the text of the user's template; "" if there is none, or it fails."""
@@ -152,8 +152,8 @@ def _urls(request: Send, message: AnyMessage) -> dict[str, str]:
 def _plain_facts(request: Send, message: AnyMessage) -> tuple[tuple[str, str], ...]:
     style = STYLES["text"]
     shown = cleaned(message, style, _zone(request.timezone))
-    found = facts(shown, request.now, style, **_urls(request, message))
-    return tuple((fact.label, fact.text) for fact in found)
+    rows = facts(shown, request.now, style, **_urls(request, message))
+    return tuple((fact.label, fact.text) for fact in rows)
 
 
 def _marker(request: Send) -> str:
@@ -162,10 +162,12 @@ def _marker(request: Send) -> str:
 
 def _delay(request: Send, at: datetime) -> str:
     """Return when a message's transition happened, if that is a while ago, and what it stands for."""
-    zone, found = _zone(request.timezone), []
+    zone, sentences = _zone(request.timezone), []
     if (request.now - at).total_seconds() > LATE_SECONDS:
         happened = stamp(in_zone(at, zone))
-        found.append(f"This happened at {happened}, {relative(at, request.now)}{_FAILED * request.failed}.")
+        sentences.append(
+            f"This happened at {happened}, {relative(at, request.now)}{_FAILED * request.failed}."
+        )
     left_out = [
         f"{transition.replace('_', ' ')} at {stamp(in_zone(moment, zone))}"
         for transition, moment in request.stands_for
@@ -174,8 +176,8 @@ def _delay(request: Send, at: datetime) -> str:
         more = f"{len(left_out) - _MOST_LEFT_OUT + 1} more"
         left_out = [left_out[0], more, *left_out[2 - _MOST_LEFT_OUT :]]
     if left_out:
-        found.append(f"Earlier messages are left out: {', '.join(left_out)}.")
-    return " ".join(found)
+        sentences.append(f"Earlier messages are left out: {', '.join(left_out)}.")
+    return " ".join(sentences)
 
 
 def _with_delay(body: str, delay: str, text_format: TextFormat) -> str:
@@ -183,8 +185,8 @@ def _with_delay(body: str, delay: str, text_format: TextFormat) -> str:
         return body
     if text_format != "html":
         return f"{delay}\n\n{body}"
-    found = BODY_TAG.search(body)
-    start = found.end() if found else 0
+    tag = BODY_TAG.search(body)
+    start = tag.end() if tag else 0
     return f"{body[:start]}<p>{escape(delay)}</p>\n{body[start:]}"
 
 

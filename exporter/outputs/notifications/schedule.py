@@ -98,7 +98,7 @@ class Schedule:
             return Turn(delay=min(later.values()) - now if later else None)
         if now < self._quiet_until:
             return Turn(delay=self._quiet_until - now)
-        oldest = next(one for one in lane.queue.values() if one.life_key not in blocked)
+        oldest = next(entry for entry in lane.queue.values() if entry.life_key not in blocked)
         age = seconds_since(oldest.record.queued, self._clock)
         is_late = self._recovering or bool(self._holds) or age is None or age >= SLOW_SECONDS
         life = self._gravest(lane, blocked) if is_late else oldest.life_key
@@ -138,8 +138,8 @@ class Schedule:
 
     def given_up(self, messages: Iterable[QueuedMessage]) -> None:
         """Forget the failures of messages that are not retried."""
-        for one in messages:
-            self._holds.pop(one.life_key, None)
+        for message in messages:
+            self._holds.pop(message.life_key, None)
 
     @property
     def _is_down(self) -> bool:
@@ -165,8 +165,8 @@ def _newest(messages: Sequence[QueuedMessage]) -> tuple[QueuedMessage, ...]:
 
     That is the newest one, unless one that is always sent comes before it.
     """
-    others = [one for one in messages if not one.is_apart]
-    kept = [one for one in messages if one.is_apart]
+    others = [message for message in messages if not message.is_apart]
+    kept = [message for message in messages if message.is_apart]
     if kept and (not others or messages.index(kept[0]) < messages.index(others[-1])):
         return (kept[0],)
     return tuple(others)

@@ -99,7 +99,7 @@ class Service:
         self._plugin = plugin
         given = (type(plugin).parse_url(url) or {}) if url else {}
         formats: tuple[TextFormat, ...] = ("html", "markdown", "text")
-        self.room = Room(self._excess, [one for one in formats if plugin.resolve_format(one) == one])
+        self.room = Room(self._excess, [kind for kind in formats if plugin.resolve_format(kind) == kind])
         # Services with arbitrary headers have it: json, xml, form, mail and the like.
         headers: Any = getattr(plugin, "headers", None)
         self._own_headers = headers if isinstance(headers, dict) else None
@@ -240,10 +240,10 @@ def _converted(text_format: str, shown: str, text: str) -> str:
 
 def _joined(facts: Sequence[tuple[str, str]]) -> dict[str, str]:
     """Return facts by label, with the texts of one label in one."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for label, text in facts:
-        found[label] = f"{found[label]}; {text}" if label in found else text
-    return found
+        texts[label] = f"{texts[label]}; {text}" if label in texts else text
+    return texts
 
 
 def _mail_headers(rendered: Rendered) -> dict[str, str]:
@@ -267,16 +267,18 @@ class AppriseTarget:
     def open(self) -> Sequence[Service]:
         """Return the services; none if Apprise does not accept the address."""
         if not self._kept:
-            found = [Service(one, self._address.url) for one in _plugins(self._address, self._storage)]
+            services = [
+                Service(plugin, self._address.url) for plugin in _plugins(self._address, self._storage)
+            ]
             # A file may have changed by the next message.
-            if self._address.apprise_config or not all(service.is_reusable for service in found):
-                return found
-            self._kept = found
+            if self._address.apprise_config or not all(service.is_reusable for service in services):
+                return services
+            self._kept = services
         return self._kept
 
     def send(
         self,
-        found: Sequence[Service],
+        all_services: Sequence[Service],
         rendered: Sequence[Rendered],
         had: Sequence[str],
         sent: Callable[[str], None] = lambda _: None,
@@ -285,9 +287,9 @@ class AppriseTarget:
 
         If there are several, ``sent`` is called for each success.
         """
-        names = {f"{number} {service.identity}": service for number, service in enumerate(found)}
+        names = {f"{number} {service.identity}": service for number, service in enumerate(all_services)}
         missing = {name: service for name, service in names.items() if name not in had}
-        if not found:
+        if not all_services:
             return Delivery(False, "Apprise does not take its URL any more")
         messages = dict(zip(names, rendered, strict=True))
 
@@ -304,13 +306,15 @@ class AppriseTarget:
             tried = [attempt(name) for name in missing]
         results = dict(zip(missing, tried, strict=True))
         services = (*had, *(name for name, result in results.items() if result.delivered))
-        failed = [(missing[name].name, one) for name, one in results.items() if not one.delivered]
+        failed = [
+            (missing[name].name, delivery) for name, delivery in results.items() if not delivery.delivered
+        ]
         if not failed:
-            skipped = bool(results) and all(one.skipped for one in results.values())
+            skipped = bool(results) and all(delivery.skipped for delivery in results.values())
             return Delivery(delivered=True, skipped=skipped, services=services)
         # A message is given up only if no service would accept it later.
-        name, worst = min(failed, key=lambda one: one[1].failure is not Failure.TARGET)
-        reason = f"{name}: {worst.reason}" if len(found) > 1 else worst.reason
+        name, worst = min(failed, key=lambda pair: pair[1].failure is not Failure.TARGET)
+        reason = f"{name}: {worst.reason}" if len(all_services) > 1 else worst.reason
         return Delivery(False, reason, worst.failure, services=services)
 
 
@@ -371,11 +375,11 @@ def check(address: Address) -> Checked:
         plugins = _added(address.url, asset)
     if not plugins:
         return Checked(refusal(address, has_services=bool(file.plugins)))
-    found = [Service(plugin, address.url) for plugin in plugins]
+    services = [Service(plugin, address.url) for plugin in plugins]
     return Checked(
-        incidents=any(service.has_incidents for service in found),
-        is_mail=any(service.is_mail for service in found),
-        services=len(found),
+        incidents=any(service.has_incidents for service in services),
+        is_mail=any(service.is_mail for service in services),
+        services=len(services),
         not_taken=file.not_taken,
         included=file.included,
         doubts=tuple(_misspelt(address.url, plugins)),
@@ -388,11 +392,11 @@ def _misspelt(urls: str, plugins: Sequence[Any]) -> Iterator[str]:
     parts = re.split(r"[\s,]+(?=[A-Za-z0-9+.-]+://)", urls)
     # In an address as the service shows it, parameters are the service's own.
     for url, plugin in zip(parts, plugins, strict=True) if len(parts) == len(plugins) else ():
-        known = [*plugin.template_args, *plugin.template_tokens]
+        names = [*plugin.template_args, *plugin.template_tokens]
         for pair in () if url.lower().startswith("http") else url.partition("?")[2].split("&"):
             name = unquote(pair.partition("=")[0]).lower()
-            meant = near(name, known)
-            if name not in known and meant and name[:1] not in ("+", "-", ":"):
+            meant = near(name, names)
+            if name not in names and meant and name[:1] not in ("+", "-", ":"):
                 yield f"has a parameter that the service does not know; did you mean {meant}?"
 
 
@@ -422,9 +426,9 @@ def refusal(address: Address, *, has_services: bool = False) -> str:
         )
     service = next(
         (
-            found
-            for found in Apprise().details(show_disabled=True)["schemas"]
-            if scheme in (*(found["protocols"] or ()), *(found["secure_protocols"] or ()))
+            schema
+            for schema in Apprise().details(show_disabled=True)["schemas"]
+            if scheme in (*(schema["protocols"] or ()), *(schema["secure_protocols"] or ()))
         ),
         None,
     )

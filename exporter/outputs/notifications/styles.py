@@ -115,7 +115,7 @@ class MarkdownStyle(Style):
     """Markdown of any service: what would be markup has a backslash before it."""
 
     def safe(self, plain: str) -> str:
-        return _MARKUP.sub(lambda found: f"{found[0][:-1]}\\{found[0][-1]}", plain)
+        return _MARKUP.sub(lambda match: f"{match[0][:-1]}\\{match[0][-1]}", plain)
 
     def code(self, value: object) -> str:
         # Only a backtick is markup in a code span.
@@ -169,8 +169,8 @@ STYLES: dict[TextFormat, Style] = {"markdown": MarkdownStyle(), "text": Style(),
 
 def cleaned(message: M, style: Style, zone: tzinfo = UTC) -> M:
     """Return the message with every text in it made safe in this style, and every time in a zone."""
-    found: M = _cleaned(message, style, style.longest, zone)
-    return found
+    cleaned: M = _cleaned(message, style, style.longest, zone)
+    return cleaned
 
 
 def in_zone(at: datetime, zone: tzinfo) -> datetime:

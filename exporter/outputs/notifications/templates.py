@@ -229,9 +229,9 @@ def _reason(error: Exception) -> str:
     return f"{_line(line)}: {message}" if line else message
 
 
-def _with_fields(found: re.Match[str]) -> str:
-    fields = _FIELDS.get(found[1])
-    return f"{found[1]} (which has {', '.join(fields)})" if fields else found[1]
+def _with_fields(match: re.Match[str]) -> str:
+    fields = _FIELDS.get(match[1])
+    return f"{match[1]} (which has {', '.join(fields)})" if fields else match[1]
 
 
 @pass_context

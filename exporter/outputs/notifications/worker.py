@@ -137,15 +137,15 @@ class Worker:
 
     def _use(self, fresh: Address, plan: Plan) -> None:
         """Change the target's address in a plan, or raise ConfigurationError: Apprise does not accept it."""
-        found = self._sender.ask(CheckTarget(fresh))
-        if isinstance(found, Checked) and found.problem:
-            raise ConfigurationError(f"{dotted(fresh.keys)}: {found.problem}")
+        checked = self._sender.ask(CheckTarget(fresh))
+        if isinstance(checked, Checked) and checked.problem:
+            raise ConfigurationError(f"{dotted(fresh.keys)}: {checked.problem}")
         with self._lock:
             if self._plan is plan:
                 self._plan = replace(plan, addresses={**plan.addresses, self.target: fresh})
                 log.info("address read again", extra={"target": self.target, "path": fresh.url_file})
-        if isinstance(found, Checked) and not found.failure:
-            plan.incidents[self.target], plan.mails[self.target] = found.incidents, found.is_mail
+        if isinstance(checked, Checked) and not checked.failure:
+            plan.incidents[self.target], plan.mails[self.target] = checked.incidents, checked.is_mail
 
     def _change_plan(self) -> None:
         before, self._plan_in_use = self._plan_in_use, self._plan
@@ -159,28 +159,28 @@ class Worker:
     def _attempt(self, queued: Sequence[QueuedMessage], plan: Plan) -> None:
         """Send the last one of messages, which stands for the others."""
         last = queued[-1].message
-        if last is None or any(one.message is None for one in queued):
-            self._give_up([one for one in queued if one.message is None], Outcome.EXPIRED)
+        if last is None or any(entry.message is None for entry in queued):
+            self._give_up([entry for entry in queued if entry.message is None], Outcome.EXPIRED)
             return
-        if unneeded := [one for one in queued if self._is_unneeded(one)]:
-            self._outbox.finish([one.key for one in unneeded], End(None, self._clock.now()))
+        if unneeded := [entry for entry in queued if self._is_unneeded(entry)]:
+            self._outbox.finish([entry.key for entry in unneeded], End(None, self._clock.now()))
             return
         message = self._as_of_now(last)
         request = replace(
             plan.request(self.target, message, self._clock.now()),
             stands_for=tuple(
-                (one.message.transition.value, one.message.at) for one in queued[:-1] if one.message
+                (entry.message.transition.value, entry.message.at) for entry in queued[:-1] if entry.message
             ),
             failed=self._schedule.has_failed,
             is_open=self._outbox.is_open(self.target, message.key),
             traceparent=message.traceparent if isinstance(message, Message) else "",
-            services=tuple(set.intersection(*(set(one.letter.services) for one in queued))),
+            services=tuple(set.intersection(*(set(entry.letter.services) for entry in queued))),
         )
         begun = self._clock.monotonic()
-        found = self._sender.ask(
+        answer = self._sender.ask(
             request, failed=self.view.delivers is False, note=partial(self._note, queued, plan)
         )
-        delivery = found if isinstance(found, Delivery) else Delivery(False)
+        delivery = answer if isinstance(answer, Delivery) else Delivery(False)
         self._settle(queued, plan, delivery, self._clock.monotonic() - begun)
 
     def _note(self, queued: Sequence[QueuedMessage], plan: Plan, service: str) -> None:
@@ -188,12 +188,12 @@ class Worker:
         if plan.address(self.target) == self._plan.address(self.target):
             self._outbox.record_attempt(queued, 0, [service])
 
-    def _is_unneeded(self, one: QueuedMessage) -> bool:
+    def _is_unneeded(self, entry: QueuedMessage) -> bool:
         """Return whether a message only closes an incident, and the target has none open."""
-        if one.message is None or not one.message.only_closes:
+        if entry.message is None or not entry.message.only_closes:
             return False
         may_close = self._plan_in_use.may_know_incidents(self.target)
-        return not may_close or self.target not in self._outbox.opened(one.life_key)
+        return not may_close or self.target not in self._outbox.opened(entry.life_key)
 
     def _as_of_now(self, message: AnyMessage) -> AnyMessage:
         """Return a message with the end of its event, or, while the event lasts, with its approval."""
@@ -247,17 +247,17 @@ class Worker:
         if skipped:
             last = sent[-1:]
             # Where the last one opens no incident, one before it may, unless the incident is over.
-            is_over = any(one.message and one.message.resolves for one in last)
-            self._outbox.finish([one.key for one in (sent if is_over else last)], End(None, now))
+            is_over = any(entry.message and entry.message.resolves for entry in last)
+            self._outbox.finish([entry.key for entry in (sent if is_over else last)], End(None, now))
             return
         sent = self._finish(sent, now, Outcome.DELIVERED)
         self.view = replace(self.view, delivers=True, last_delivery=now)
-        delays = [max((now - one.message.at).total_seconds(), 0.0) for one in sent if one.message]
+        delays = [max((now - entry.message.at).total_seconds(), 0.0) for entry in sent if entry.message]
         self._metrics.deliveries.delivered(self.target, delays)
         if not self._schedule.is_failing:
             self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, self.target)
-        for one, delay in zip(sent, delays, strict=True):
-            log.info("notified", extra=_facts(one) | {"delay_seconds": delay})
+        for entry, delay in zip(sent, delays, strict=True):
+            log.info("notified", extra=_facts(entry) | {"delay_seconds": delay})
 
     def _failed(self, sent: Sequence[QueuedMessage], plan: Plan, delivery: Delivery) -> None:
         """Report a failed attempt, and give up messages that were refused or unanswered too often."""
@@ -269,7 +269,7 @@ class Worker:
         if delivery.failure in _LIMITED:
             tried = sent[-1:] if is_refused else sent
             self._outbox.record_attempt(tried, 1)
-            lost = [one for one in tried if one.letter.attempts >= MOST_ATTEMPTS_FOR_ONE]
+            lost = [entry for entry in tried if entry.letter.attempts >= MOST_ATTEMPTS_FOR_ONE]
         if lost:
             problem += f"; {len(lost)} given up after {MOST_ATTEMPTS_FOR_ONE} attempts"
         self._health.report(DegradedReason.NOTIFICATIONS_FAILING, problem, self.target)
@@ -279,7 +279,7 @@ class Worker:
         """Drop messages that have waited too long; steps of the wall clock do not count."""
         with self._outbox.lock:
             waiting = list(self._outbox.lane(self.target).queue.values())
-        self._give_up([one for one in waiting if self._waited(one) > retry_for], Outcome.EXPIRED)
+        self._give_up([entry for entry in waiting if self._waited(entry) > retry_for], Outcome.EXPIRED)
 
     def _waited(self, queued: QueuedMessage) -> float:
         """Return for how many seconds a message has certainly waited: at least since this process began."""
@@ -292,20 +292,20 @@ class Worker:
         self._schedule.given_up(queued)
         queued = self._finish(queued, self._clock.now(), outcome)
         self._metrics.deliveries.given_up(self.target, outcome, len(queued))
-        for one in queued:
-            facts = _facts(one) | {"outcome": outcome.value, "reason": reason}
-            if one.message is not None:
-                facts |= {"at": one.message.at, "instance": one.message.instance}
-            log.warning("message given up", extra={"target": self.target, "event_id": one.life_key} | facts)
+        for entry in queued:
+            facts = _facts(entry) | {"outcome": outcome.value, "reason": reason}
+            if entry.message is not None:
+                facts |= {"at": entry.message.at, "instance": entry.message.instance}
+            log.warning("message given up", extra={"target": self.target, "event_id": entry.life_key} | facts)
 
     def _finish(
         self, queued: Sequence[QueuedMessage], at: datetime, outcome: Outcome
     ) -> Sequence[QueuedMessage]:
         """Record that messages are done; return them without those that were dropped, and counted, before."""
         end = End(outcome, at, problem=_GIVEN_UP.get(outcome, ""))
-        self._outbox.finish([one.key for one in queued], end)
+        self._outbox.finish([entry.key for entry in queued], end)
         with self._outbox.lock:
-            return [one for one in queued if one.key in self._outbox.entries]
+            return [entry for entry in queued if entry.key in self._outbox.entries]
 
     def _report_error(self, error: Exception) -> float:
         problem = f"target {self.target}: {type(error).__name__} in this program"

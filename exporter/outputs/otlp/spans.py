@@ -121,7 +121,7 @@ def _root(occurrence: Occurrence, vm: str) -> Span:
 
 def life_attributes(life: Life) -> dict[str, Attribute]:
     event = life.event
-    found: dict[str, Attribute | None] = {
+    attributes: dict[str, Attribute | None] = {
         "id": life.ids[0],
         "type": event.event_type,
         "source": event.event_source,
@@ -133,4 +133,4 @@ def life_attributes(life: Life) -> dict[str, Attribute]:
         "not_before": rfc3339(life.announced),
         "changed_to": life.changed_to,
     }
-    return {PREFIX + name: value for name, value in found.items() if value is not None}
+    return {PREFIX + name: value for name, value in attributes.items() if value is not None}
