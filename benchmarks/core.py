@@ -55,6 +55,7 @@ def start(document: bytes) -> float:
         step = advance(
             WatchState(), decode_document(document), clock.now(), instance="WestNO_0", watching=True
         )
+        store.jobs("notifications", Outbox)
         messages = Plan([Route(("oncall",))]).compose(
             step.occurrences[:MESSAGES], instance="WestNO_0", now=clock.now()
         )
