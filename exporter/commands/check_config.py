@@ -19,7 +19,7 @@ def check_files(files: Sequence[Path], web_config_file: Path | None) -> int:
     if web_config_file is not None:
         mistakes = Mistakes()
         with mistakes:
-            webfile.load(web_config_file)
+            webfile.load(web_config_file).warn()
         checked.append(_report(web_config_file, mistakes))
     return 0 if all(checked) else 1
 

@@ -332,7 +332,7 @@ def _configuration(asked: Asked, in_use: ConfigurationView | None) -> tuple[Load
     if asked.web_config_file is not None:
         mistakes = Mistakes()
         with mistakes:
-            webfile.load(asked.web_config_file)
+            webfile.load(asked.web_config_file).warn()
         files += _read("web configuration", str(asked.web_config_file), mistakes)
     return loaded, files
 

@@ -90,6 +90,11 @@ class WebSettings:
     tls: ssl.SSLContext | None = field(default=None, repr=False)
     protections: frozenset[str] = frozenset()  # the keys that keep clients out
     files: tuple[Path, ...] = ()  # all that it was read from
+    secrets: tuple[Path, ...] = ()  # those that nobody else should read
+
+    def warn(self) -> None:
+        """Log which files with secrets others can read."""
+        secret_files.warn(self.secrets)
 
 
 class _TlsSection(msgspec.Struct, frozen=True):
@@ -143,7 +148,6 @@ def load(path: Path) -> WebSettings:
     with mistakes:
         rate_limit = _rate_limit(file, content.rate_limit or RateLimit())
     mistakes.check()
-    secret_files.warn(_secret_files(path, content))
     return WebSettings(
         users={name: hashed.encode() for name, hashed in users.items()},
         headers=headers,
@@ -151,6 +155,7 @@ def load(path: Path) -> WebSettings:
         tls=tls,
         protections=_protections(content),
         files=(path, *tls_files),
+        secrets=tuple(_secret_files(path, content)),
     )
 
 
@@ -354,10 +359,15 @@ def _checking(allowed: frozenset[str]) -> type[ssl.SSLSocket]:
             super().do_handshake(block)
             # Typeshed's type for a certificate does not distinguish its fields.
             certificate: dict[str, Any] = dict(self.getpeercert() or {})
-            if not any(_normal_name(value) in allowed for _, value in certificate.get("subjectAltName", ())):
+            if not any(_normal_name(value) in allowed for value in _names(certificate)):
                 raise ssl.SSLCertVerificationError("the client's certificate has no allowed name")
 
     return Checking
+
+
+def _names(certificate: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of a certificate that are texts; those of a directory are not."""
+    return (name for _, name in certificate.get("subjectAltName", ()) if isinstance(name, str))
 
 
 def _normal_name(name: str) -> str:
@@ -383,6 +393,7 @@ class WebConfig:
         self._clock = clock
         self._lock = threading.Lock()
         self._settings = load(path) if path else WebSettings()
+        self._settings.warn()
         self._seen = _stamps(self._settings.files)
         self._checked = clock.monotonic()
 
@@ -426,6 +437,7 @@ class WebConfig:
             self._health.report(DegradedReason.RELOAD_FAILED, str(error), _SUBJECT)
             raise
         self._settings, self._seen = settings, seen
+        settings.warn()
         self._health.clear(DegradedReason.RELOAD_FAILED, _SUBJECT)
         log.info("web configuration reloaded", extra={"path": str(path)})
 
@@ -434,8 +446,8 @@ class WebConfig:
         # An empty file, or the first half of one that is being written, is valid.
         if removed := self._settings.protections - settings.protections:
             raise ConfigurationError(
-                f"{path}: no longer has {', '.join(sorted(removed))}, which is removed by a restart only; "
-                "write it again, or restart the exporter"
+                f"{path}: no longer has {', '.join(sorted(removed))}: the former settings stay in use; "
+                "write it again, since a restart would serve without it"
             )
         if settings.tls and not self._settings.tls:
             raise ConfigurationError(f"{path}: TLS is switched on by a restart only; restart the exporter")

@@ -134,7 +134,8 @@ CLIENTS = """  client_auth_type: RequireAndVerifyClientCert
 EVERYTHING = PAIR + CLIENTS + _users("alice", "bob")
 ALL = (
     "RequireAndVerifyClientCert, basic_auth_users, client_allowed_sans, client_auth_type, client_ca_file, "
-    "tls_server_config, which is removed by a restart only"
+    "tls_server_config: the former settings stay in use; "
+    "write it again, since a restart would serve without it"
 )
 
 
@@ -145,8 +146,11 @@ ALL = (
         ("# nothing\n", ALL),
         ("null\n", ALL),
         ("basic_auth_users: {}\n", ALL),
-        (EVERYTHING.partition("basic_auth_users")[0], "basic_auth_users, which"),
-        (EVERYTHING.partition("basic_auth_users")[0] + "basic_auth_users: {}\n", "basic_auth_users, which"),
+        (EVERYTHING.partition("basic_auth_users")[0], "basic_auth_users: the former"),
+        (
+            EVERYTHING.partition("basic_auth_users")[0] + "basic_auth_users: {}\n",
+            "basic_auth_users: the former",
+        ),
         (_users("alice"), ALL.replace("basic_auth_users, ", "")),
         (
             PAIR + _users("alice"),
@@ -154,10 +158,10 @@ ALL = (
         ),
         (
             PAIR + "  client_auth_type: VerifyClientCertIfGiven\n  client_ca_file: ca.pem\n" + _users("bob"),
-            "RequireAndVerifyClientCert, client_allowed_sans, which",
+            "RequireAndVerifyClientCert, client_allowed_sans: the former",
         ),
-        (EVERYTHING.replace("  client_ca_file: ca.pem\n", ""), "client_ca_file, which"),
-        (EVERYTHING.replace("[prometheus.example]", ""), "client_allowed_sans, which"),
+        (EVERYTHING.replace("  client_ca_file: ca.pem\n", ""), "client_ca_file: the former"),
+        (EVERYTHING.replace("[prometheus.example]", ""), "client_allowed_sans: the former"),
     ],
 )
 def test_no_change_opens_the_door(pki: Pki, after: str, removed: str) -> None:
