@@ -222,6 +222,11 @@ def test_a_changed_file_of_an_address(build: Build, tmp_path: Path) -> None:
         kept = f"notifications.targets[0].url_file: {why}; the former address stays in use"
         assert bench.api("problems") == [f"reload_failed: target oncall: {kept}"]
 
+    file.write_text("")
+    bench.advance(60)
+    (problem,) = bench.api("problems")
+    assert problem.endswith("it must contain one Apprise URL; the former address stays in use")
+    file.write_text("json://first.test")
     bench.sender().answer = lambda _: DOWN
     bench.show(raw_event())
     assert used() == ["json://first.test"]

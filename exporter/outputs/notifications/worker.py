@@ -82,8 +82,9 @@ class Worker:
         self.wake()
 
     def wake(self) -> None:
-        """Look for messages now; the first ones start the thread."""
-        if self._outbox.counts().get(self.target):
+        """Look for messages now; the first ones start the thread, or a file with the address to look at."""
+        address = self._plan.addresses.get(self.target)
+        if self._outbox.counts().get(self.target) or (address and address.url_file):
             self._loop.start()
         self._loop.wake()
 
