@@ -175,7 +175,10 @@ def _scheduled(document: Document, event_id: str) -> ScheduledEvent:
     event = chosen(event_id, document.events, lambda event: [event.event_id], "; nothing was approved")
     if event.event_status != SCHEDULED:
         status = printable(event.event_status)
-        raise ExporterError(f"{printable(event.event_id)} is {status} already; nothing was approved")
+        raise ExporterError(
+            f"{printable(event.event_id)} is {status}, and only a Scheduled event can be approved; "
+            "nothing was approved"
+        )
     return event
 
 

@@ -34,7 +34,7 @@ T = TypeVar("T")
 _SECONDS = 5.0
 # Twice what the state can hold.
 _MOST_BYTES = 32 * 1024**2
-_CORRECT = "pass its address as --exporter.url"
+_CORRECT = "pass the exporter's address as --exporter.url"
 _INSTEAD = "or pass --imds.endpoint http://169.254.169.254 to ask IMDS instead"
 
 
@@ -65,12 +65,13 @@ class RunningExporter:
         answer = self._get(path)
         if answer.status == HTTPStatus.UNAUTHORIZED:
             what = "does not accept this" if self._headers else "requires a"
+            scheme = urlsplit(self.url).scheme
             raise ExporterError(
-                f"{self.url} {what} user name and password: pass http://USER:PASSWORD@HOST:PORT in the "
+                f"{self.url} {what} user name and password: pass {scheme}://USER:PASSWORD@HOST:PORT in the "
                 "environment variable SCHEDULED_EVENTS_EXPORTER_URL"
             )
         if answer.status != HTTPStatus.OK:
-            raise ExporterError(f"{self.url} answers with status {answer.status}; {_CORRECT}")
+            raise ExporterError(f"{self.url} is not an exporter (status {answer.status}); {_CORRECT}")
         try:
             return msgspec.json.decode(answer.body, type=kind)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -124,7 +125,10 @@ def chosen(wanted: str, events: Sequence[T], ids: Callable[[T], Sequence[str]], 
     if matching:
         raise ExporterError(f"{shown} is the beginning of several ids{so}. Write more of one of: {names}")
     if len(word) < _LEAST_PREFIX:
-        shown = f"{shown!r}, without {_LEAST_PREFIX} characters of an id,"
+        raise ExporterError(
+            f"{shown!r} is too short{so}. Write {_LEAST_PREFIX} or more characters of an id. "
+            f"Pending events: {names}"
+        )
     raise ExporterError(f"{shown} is not pending{so}. Pending events: {names}")
 
 

@@ -124,7 +124,7 @@ EXPORTER_URL = flag(
     type=Parsed("url", _exporter_url),
     default="http://127.0.0.1:9843",
     show_default=True,
-    help="Address of the running exporter. If it requires a password, use http://USER:PASSWORD@HOST:PORT, "
+    help="Address of the running exporter. If it requires a password, use https://USER:PASSWORD@HOST:PORT, "
     "preferably in the environment variable.",
 )
 

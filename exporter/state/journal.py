@@ -187,7 +187,8 @@ class Journal:
         self._retry_at = self._clock.monotonic() + _RETRY_SECONDS
         self._health.report(
             DegradedReason.STATE_UNWRITABLE,
-            f"cannot write the state in {self._disk.directory}: {error}; continuing in memory",
+            f"cannot write the state in {self._disk.directory}: {error}; continuing in memory: "
+            "free disk space, or correct the permissions",
         )
 
     def _attach(self) -> None:
@@ -250,7 +251,7 @@ class Journal:
         self._record_loss(moment(self._clock))
         self._health.report(
             DegradedReason.STATE_CORRUPT,
-            f"{self._disk.path} cannot be used: {error}; it was moved to {aside}, and a new one begun; "
+            f"{self._disk.path} cannot be used: {error}; it was moved to {aside}, and a new one was created; "
             f"{self._consequence()}",
         )
 

@@ -218,8 +218,8 @@ PENDING = "Pending events: AAAA-1111, AAAA-2222, BBBB-3333, ab"
         ("aaaa", "aaaa is the beginning of several ids; {} Write more of one of: AAAA-1111, AAAA-2222"),
         ("aaaa-3", "aaaa-3 is not pending; {} " + PENDING),
         ("1111", "1111 is not pending; {} " + PENDING),
-        ("bbb", "'bbb', without 4 characters of an id, is not pending; {} " + PENDING),
-        ("", "'', without 4 characters of an id, is not pending; {} " + PENDING),
+        ("bbb", "'bbb' is too short; {} Write 4 or more characters of an id. " + PENDING),
+        ("", "'' is too short; {} Write 4 or more characters of an id. " + PENDING),
     ],
 )
 def test_the_beginning_of_no_id(azure: Azure, given: str, message: str) -> None:

@@ -108,7 +108,10 @@ def test_unknown_and_started_events(desk: Desk) -> None:
     assert desk.first in unknown.stderr
     started = desk.approve("--yes", desk.first, desk.second)
     assert started.returncode == 1
-    assert f"{desk.second} is Started already; nothing was approved" in started.stderr
+    assert (
+        f"{desk.second} is Started, and only a Scheduled event can be approved; nothing was approved"
+        in started.stderr
+    )
     assert desk.approved == [desk.second]
 
 

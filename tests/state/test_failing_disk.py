@@ -14,7 +14,8 @@ _RETRY = 10.0
 
 
 def _unwritable(fixture: StateFixture, reason: str) -> str:
-    return f"cannot write the state in {fixture.directory}: {reason}; continuing in memory"
+    remedy = "free disk space, or correct the permissions"
+    return f"cannot write the state in {fixture.directory}: {reason}; continuing in memory: {remedy}"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def _assert_begun_anew(fixture: StateFixture, reason: str, aside: str = _ASIDE) 
     assert store.unknown_until() == START + timedelta(hours=1)
     assert aside in fixture.aside()
     assert fixture.problem(DegradedReason.STATE_CORRUPT) == (
-        f"{fixture.path} cannot be used: {reason}; it was moved to {aside}, and a new one begun; "
+        f"{fixture.path} cannot be used: {reason}; it was moved to {aside}, and a new one was created; "
         "rules approve nothing until 2026-11-21T02:30:00Z"
     )
     assert fixture.problem(DegradedReason.STATE_UNWRITABLE) == ""

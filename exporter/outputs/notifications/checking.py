@@ -19,7 +19,7 @@ from exporter.outputs.notifications.sender import MOST_ATTEMPTS, SenderProcess, 
 log = logging.getLogger(__name__)
 
 _UNCHECKED = "cannot be checked"
-_GAP_REMEDY = "such messages go out as the program writes them; put {% if %} around what may be missing"
+_GAP_REMEDY = "such messages are sent with the built-in text; put {% if %} around what may be missing"
 
 
 def check(loaded: Loaded, plan: Plan, sender: SenderProcess) -> Mistakes:

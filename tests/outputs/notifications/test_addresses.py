@@ -353,7 +353,7 @@ def test_a_template_with_a_gap_is_warned_of(tmp_path: Path, caplog: pytest.LogCa
         "notifications.templates.title",
         "line 1 of the template: 'None' h",
     )
-    assert gap["remedy"].startswith("such messages go out as the program writes them; put {% if %} around")
+    assert gap["remedy"].startswith("such messages are sent with the built-in text; put {% if %} around")
 
 
 @pytest.mark.parametrize(
