@@ -104,7 +104,7 @@ class Facts(Table[int, Fact]):
                 self.add(transaction, facts)
 
     def unread(self, reader: str) -> list[tuple[int, Fact]]:
-        """Return what a reader lacks, oldest first, but what is set aside after all else."""
+        """Return the facts that a reader lacks, oldest first; those that are set aside come last."""
         with self.lock:
             cursor = self._cursors.entries.get(reader, Cursor(self._newest))
             ahead = [(number, fact) for number, fact in self.entries.items() if number > cursor.number]
@@ -112,11 +112,11 @@ class Facts(Table[int, Fact]):
         return ahead + aside
 
     def take_displaced(self, reader: str) -> list[Fact]:
-        """Return what made room for newer facts, and was not read, since the last call."""
+        """Return the facts that made room before they were read, since the last call."""
         return [fact for _, fact in self._displaced.pop(reader, ())]
 
     def give_up(self, reader: str, before: datetime) -> list[Fact]:
-        """Skip what a reader lacks from before a time, up to the first fact that is newer; return it."""
+        """Skip the facts that a reader lacks from before a time, up to the first newer one; return them."""
         with self.lock:
             cursor = self._cursors.entries.get(reader, Cursor(self._newest))
             ahead = (number for number in self.entries if number > cursor.number)
@@ -134,7 +134,7 @@ class Facts(Table[int, Fact]):
         return facts
 
     def mark_read(self, reader: str, numbers: Iterable[int]) -> set[int]:
-        """Record that a reader has facts, those before them included; return which were still there."""
+        """Record that a reader has these facts and all before them; return which of them were still there."""
         read = set(numbers)
         with self._journal.transaction() as transaction:
             present = read & self.entries.keys()
@@ -142,7 +142,7 @@ class Facts(Table[int, Fact]):
         return present
 
     def set_aside(self, reader: str, number: int) -> list[Fact]:
-        """Read on after a fact; return the one that is given up for it if too many are set aside."""
+        """Set a fact aside, to read on after it; return what is given up if too many are set aside."""
         with self._journal.transaction() as transaction:
             aside = [other for other in self._cursors.entries[reader].aside if other != number]
             surplus = aside[: max(len(aside) + 1 - _MOST_SET_ASIDE, 0)]
@@ -168,7 +168,7 @@ class Facts(Table[int, Fact]):
         self._delete_read(transaction, {**self._cursors.entries, reader: cursor})
 
     def _delete_read(self, transaction: Transaction, cursors: Mapping[str, Cursor]) -> None:
-        """Delete what no reader lacks."""
+        """Delete the facts that every reader has."""
         for number in self.entries:
             if not any(cursor.lacks(number) for cursor in cursors.values()):
                 transaction.delete(self, number)

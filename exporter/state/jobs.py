@@ -176,7 +176,7 @@ class Jobs(Table[JobKey, Record]):
         *,
         gone: Collection[JobKey] = (),
     ) -> bool:
-        """Put records, after deleting those that are older than `HISTORY`, and what they need the room of.
+        """Put records, after deleting those that are older than `HISTORY`, and those that have to make room.
 
         Return whether there was room for all. Those that are ``gone`` in this transaction make none.
         """
@@ -214,7 +214,7 @@ class Jobs(Table[JobKey, Record]):
         return begun.attempts
 
     def finish(self, keys: Collection[JobKey], end: End) -> None:
-        """Record that jobs are done, and the facts of them, before this returns.
+        """Record that jobs are done, with their facts, before this returns.
 
         What several threads have to record while the disk is busy is written in one transaction.
         """

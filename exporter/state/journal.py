@@ -256,9 +256,9 @@ class Journal:
         )
 
     def recall_loss(self, recorded: Moment | None) -> None:
-        """Report it if an earlier process lost the state within the last hour; ``recorded`` is when.
+        """Report that an earlier process lost the state within the last hour, at the time ``recorded``.
 
-        If that was not recorded, the name of the file that was moved aside tells.
+        If it was not recorded, the time in the name of the file that was moved aside counts.
         """
         if self.unknown_until() is not None:
             return

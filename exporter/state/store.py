@@ -41,12 +41,12 @@ class _Progress(msgspec.Struct, frozen=True):
     failing: Moment | None = None
     # The boot on which the newest valid document was read.
     boot: str = ""
-    # The newest name of this VM, and the boot on which IMDS told it.
+    # The newest name of this VM, and the boot on which IMDS returned it.
     instance: str | None = None
     instance_boot: str = ""
     # The id of the VM of that name.
     vm_id: str = ""
-    # The active problems of which the facts tell.
+    # The problems that are active by the newest facts.
     problems: tuple[Problem, ...] = ()
 
 
@@ -164,17 +164,17 @@ class Store:
 
     @property
     def instance(self) -> str | None:
-        """The last name that IMDS told."""
+        """The last name that IMDS returned."""
         return self._progress.instance
 
     @property
     def certain_instance(self) -> str | None:
-        """That name if it was told on this boot: the disk of another VM brings that VM's name."""
+        """That name if it is from this boot: the disk of another VM brings that VM's name."""
         return self._progress.instance if self._progress.instance_boot == self._clock.boot else None
 
     @property
     def certain_vm_id(self) -> str:
-        """The id of this VM if IMDS told it on this boot, else ""."""
+        """The id of this VM if IMDS returned it on this boot, else ""."""
         return self._progress.vm_id if self.certain_instance else ""
 
     def record_outage(self, fact: OutageFact, jobs: Iterable[Job] = ()) -> None:
@@ -186,11 +186,11 @@ class Store:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """The problems of which the facts tell the begin, but not the end yet."""
+        """The problems that are active by the newest facts."""
         return self._progress.problems
 
     def record_problems(self, problems: tuple[Problem, ...], at: datetime, host: str) -> None:
-        """Record which problems are active now; the facts tell the difference."""
+        """Record which problems are active now, with a fact for each change."""
         former = {problem.identity: problem for problem in self._progress.problems}
         active = {problem.identity: problem for problem in problems}
         if former.keys() == active.keys():
@@ -213,7 +213,7 @@ class Store:
         self._record_progress(last_success=at)
 
     def record_valid(self, at: datetime, vm: VirtualMachine) -> None:
-        """Record that there was a valid document, and this VM's name and id if IMDS has told them."""
+        """Record that there was a valid document, and this VM's name and id if IMDS has returned them."""
         boot = self._clock.boot
         told = {"instance": vm.name, "vm_id": vm.vm_id, "instance_boot": boot} if vm.name else {}
         self._record_progress(last_success=at, boot=boot, failing=None, **told)
