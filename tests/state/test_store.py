@@ -15,7 +15,7 @@ from exporter.model.events import SCHEDULED, ScheduledEvent
 from exporter.model.lifecycle import HISTORY, Step, WatchState
 from exporter.outputs.approval.approvals import Approvals
 from tests.model.histories import history
-from tests.state_support import START, StateFixture, life_of, nth_step, on_disk
+from tests.state_support import START, StateFixture, alter, life_of, nth_step, on_disk
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -113,3 +113,15 @@ def test_what_is_known_of_approvals_is_bounded(fixture: StateFixture) -> None:
     assert known == [str(number) for number in range(2000 - len(known), 2000)]
     assert len(known) >= 100
     assert approvals.size <= 2**19
+
+
+def test_an_approval_that_cannot_be_read_counts(fixture: StateFixture) -> None:
+    """For the hourly limit it was decided just now, so that no more are sent than allowed."""
+    assert fixture.open().jobs("approval", Approvals).decide("a", "rule")
+    fixture.close()
+    alter(fixture.directory, "UPDATE entries SET value = '{' WHERE kind = 'approval'")
+    approvals = fixture.open().jobs("approval", Approvals)
+    fixture.clock.pass_seconds(3599)
+    assert approvals.of_last_hour() == {"a"}
+    fixture.clock.pass_seconds(1)
+    assert approvals.of_last_hour() == set()
