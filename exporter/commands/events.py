@@ -5,6 +5,7 @@ import json
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from http import HTTPStatus
 from typing import Literal, TypeVar
 from urllib.parse import urlsplit
@@ -133,9 +134,13 @@ def chosen(wanted: str, events: Sequence[T], ids: Callable[[T], Sequence[str]], 
 
 
 class EventList(msgspec.Struct, frozen=True):
-    """The output of ``--json``: the events by `urgency`; from IMDS, without their lives so far."""
+    """The output of ``--json``: the events by `urgency`; from IMDS, without their lives so far.
+
+    Unless ``up``, the exporter had no valid document at its last poll, and there may be newer events.
+    """
 
     source: Literal["exporter", "imds"]
+    up: bool
     instance: str | None
     api_version: str
     document_incarnation: int | None
@@ -220,13 +225,19 @@ class _Sources:
     def _ask_exporter(self, exporter: RunningExporter) -> _Look:
         status, events = exporter.status(), exporter.events()
         answer = EventList(
-            "exporter", events.instance, status.api_version, status.document_incarnation, events.current
+            "exporter",
+            status.up,
+            events.instance,
+            status.api_version,
+            status.document_incarnation,
+            events.current,
         )
-        warnings = []
+        warnings, at = [], self._clock.now()
         if not status.up:
+            at = status.last_success or at
             since = f"since {rfc3339(status.last_success)}" if status.last_success else "yet"
             warnings.append(f"the exporter has had no valid response from IMDS {since}: {status.last_error}")
-        headline = (f"{_name(answer)}: the exporter at {exporter.url}", self._when(answer))
+        headline = (f"{_name(answer)}: the exporter at {exporter.url}", _when(answer, at))
         return _Look(headline, answer, tuple(warnings))
 
     def _ask_imds(self, *notes: str) -> _Look:
@@ -241,12 +252,9 @@ class _Sources:
         warnings = [*(defect.message for defect in document.defects), *warnings]
         events = sorted(document.events, key=urgency)
         listed = tuple(listed_view(event, event.target(self._name)) for event in events)
-        answer = EventList("imds", self._name, imds.api_version, document.incarnation, listed)
-        headline = (f"{_name(answer)}: IMDS at {imds.endpoint}", self._when(answer), *notes)
+        answer = EventList("imds", True, self._name, imds.api_version, document.incarnation, listed)
+        headline = (f"{_name(answer)}: IMDS at {imds.endpoint}", _when(answer, self._clock.now()), *notes)
         return _Look(headline, answer, tuple(warnings))
-
-    def _when(self, answer: EventList) -> str:
-        return f"At {rfc3339(self._clock.now())}, incarnation {answer.document_incarnation}"
 
 
 def _looks(sources: _Sources, interval: float) -> Iterator[_Look]:
@@ -295,6 +303,11 @@ def _drawn(look: _Look, clock: Clock, *, is_screen: bool = False) -> Group:
             table.no_wrap, table.overflow = True, "ellipsis"
         parts.append(table)
     return Group(*parts)
+
+
+def _when(answer: EventList, at: datetime) -> str:
+    unknown = "" if answer.up else "; newer events are unknown"
+    return f"At {rfc3339(at)}, incarnation {answer.document_incarnation}{unknown}"
 
 
 def _name(answer: EventList) -> str:

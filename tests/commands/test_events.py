@@ -186,7 +186,7 @@ def test_the_exporter_knows_when(build: Build, capsys: pytest.CaptureFixture[str
 def test_a_blind_exporter_is_a_warning(
     build: Build, capsys: pytest.CaptureFixture[str], *, as_json: bool
 ) -> None:
-    """The last known events are shown, with a warning that they may be out of date."""
+    """The last known events are shown as of then, with a warning that there may be newer ones."""
     bench = build()
     bench.show(raw_event())
     bench.outage(5)
@@ -195,6 +195,10 @@ def test_a_blind_exporter_is_a_warning(
     blind = "warning: the exporter has had no valid response from IMDS since 2026-03-04T22:00:01Z: GET "
     assert warnings.startswith(blind)
     assert "status 500" in warnings
+    if as_json:
+        assert json.loads(output)["up"] is False
+    else:
+        assert "At 2026-03-04T22:00:01Z, incarnation 1; newer events are unknown" in output
 
 
 def test_without_an_exporter_imds_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
