@@ -26,6 +26,11 @@ class Severity(StrEnum):
         """The position in the order above; the last one is the most severe."""
         return _ORDER.index(self)
 
+    @property
+    def is_grave(self) -> bool:
+        """Whether it is a warning or graver: such messages open incidents."""
+        return self.weight >= WARNING.weight
+
 
 INFO, SUCCESS, WARNING, CRITICAL = _ORDER = tuple(Severity)
 

@@ -92,6 +92,16 @@ def test_an_incident_of_another_type(build: Build) -> None:
     assert found == [(key, over) for key in ("a", "a/WestNO_0") for over in (False, True)]
 
 
+@pytest.mark.parametrize("event_type", ["Freeze", "Reboot"])
+def test_an_incident_of_other_vms_that_this_one_joins(build: Build, event_type: str) -> None:
+    """It stays open; what was never graver than info has opened none."""
+    bench = build(ONCALL.replace("]", "], routes: [{targets: [oncall], match: {target: any}}]"))
+    for resources in (["WestNO_1"], ["WestNO_0", "WestNO_1"]):
+        bench.show(*events("a", EventType=event_type, Resources=resources), wait=60)
+    found = [(one.message.incident, one.is_open) for one in bench.sender().requests]
+    assert found == [("a", False), ("a", event_type == "Reboot")]
+
+
 def test_a_storm_goes_out_gravest_first(build: Build) -> None:
     """What lasts longer than two seconds does not hold up what is critical."""
     bench = build(ONCALL)

@@ -27,6 +27,8 @@ class Letter(msgspec.Struct, frozen=True, omit_defaults=True):
     services: tuple[str, ...] = ()
     # The key of the incident that it may have opened, once it is done, "" for none.
     incident: str = ""
+    # Whether it was a warning or graver, once it is done: no other message opens an incident.
+    is_grave: bool = False
 
     @property
     def raw(self) -> msgspec.Raw:
@@ -183,15 +185,21 @@ class Outbox(Jobs):
         """Return whether a target may have an incident of this life, or outage, by an earlier message."""
         letters = ((record, letter_of(record)) for key, record in self.of(life_key) if key.lane == target)
         return any(
-            (record.done or letter.attempts or letter.services) and _may_have_opened(record, letter)
+            _is_grave(letter)
+            and (record.done or letter.attempts or letter.services)
+            and _may_have_opened(record, letter)
             for record, letter in letters
         )
 
     def inherited(self, former: str, life: str) -> list[Job]:
         """Return what is remembered of a life that takes the place of another: what that has opened."""
-        return [
-            Job(self.kind, JobKey(target, life, INHERITED), Letter(incident=incident).raw, Outcome.DELIVERED)
+        letters = {
+            target: Letter(incident=incident, is_grave=self.is_open(target, former))
             for target, incident in self.opened(former).items()
+        }
+        return [
+            Job(self.kind, JobKey(target, life, INHERITED), letter.raw, Outcome.DELIVERED)
+            for target, letter in letters.items()
         ]
 
     def life(self, message: Message) -> Life | None:
@@ -214,7 +222,12 @@ class Outbox(Jobs):
     def _done(self, record: Record, end: End) -> Record:
         done, letter = super()._done(record, end), letter_of(record)
         incident = letter.message.incident if letter.message and _may_have_opened(done, letter) else ""
-        return replace(done, payload=replace(letter, message=None, incident=incident).raw)
+        after = replace(letter, message=None, incident=incident, is_grave=_is_grave(letter))
+        return replace(done, payload=after.raw)
+
+
+def _is_grave(letter: Letter) -> bool:
+    return letter.message.severity.is_grave if letter.message else letter.is_grave
 
 
 def _may_have_opened(record: Record, letter: Letter) -> bool:

@@ -131,10 +131,10 @@ def _is_incident(request: Send, message: AnyMessage) -> bool:
     if not isinstance(message, Message):
         return True
     if not message.resolves:
-        return request.is_open or message.severity.weight >= Severity.WARNING.weight
+        return request.is_open or message.severity.is_grave
     # Only of a Freeze is every message an info, unless a hook fails.
     has_failed = message.event.since(Transition.HOOK_FAILED) is not None
-    return has_failed or severity(Transition.STARTED, message.event.type).weight >= Severity.WARNING.weight
+    return has_failed or severity(Transition.STARTED, message.event.type).is_grave
 
 
 def _zone(name: str) -> tzinfo:

@@ -11,7 +11,8 @@ from exporter.model.lifecycle import Transition, TransitionRecord
 from exporter.model.messages import AnyMessage, Delivery, Message, WatchChange, WatchMessage
 from exporter.outputs.notifications.child import Child
 from exporter.outputs.notifications.services import check
-from tests.builders import REBOOT_ID, message
+from tests.bench import VM, Build
+from tests.builders import REBOOT_ID, message, raw_event
 from tests.clocks import NOW
 from tests.http_server import Request
 from tests.outputs.notifications.sending import send
@@ -85,6 +86,26 @@ def test_what_is_never_graver_than_info_is_no_incident(proxy: TlsProxy) -> None:
     end = replace(end, event=replace(end.event, transitions=(TransitionRecord(Transition.HOOK_FAILED, NOW),)))
     tell(url, failed, end, is_open=False)
     assert states("pagerduty", proxy.requests) == [(KEY, "trigger"), (KEY, "resolve")]
+
+
+def test_a_service_with_others_behind_a_tag(build: Build, proxy: TlsProxy, tmp_path: Path) -> None:
+    """What the others get opens no incident of a Freeze; that of a Reboot is noted on and closed."""
+    with http_receiver() as receiver:
+        file = tmp_path / "apprise.yml"
+        urls = (URLS["pagerduty"], f"json://{receiver.authority}/")
+        file.write_text("urls:\n" + "".join(f"  - {url}: [{{tag: both}}]\n" for url in urls))
+        bench = build(
+            f"notifications: {{apprise_config: {file}, targets: [{{name: oncall, tag: both}}]}}",
+            real_senders=True,
+        )
+        for event_type in ("Freeze", "Reboot"):
+            own = raw_event(EventId=event_type, EventType=event_type, Resources=[VM], NotBefore="")
+            bench.show(own, wait=10)
+            bench.show(own | {"EventStatus": "Started"}, wait=10)
+            bench.show(wait=10)
+    assert len(receiver.requests) == 6
+    actions = ["trigger", "trigger", "resolve"]
+    assert states("pagerduty", proxy.requests) == [(f"Reboot/{VM}", action) for action in actions]
 
 
 def test_goalert_has_a_server_of_its_own() -> None:
