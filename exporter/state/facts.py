@@ -141,14 +141,16 @@ class Facts(Table[int, Fact]):
             self._move(transaction, reader, read)
         return present
 
-    def set_aside(self, reader: str, number: int) -> list[Fact]:
-        """Set a fact aside, to read on after it; return what is given up if too many are set aside."""
+    def set_aside(self, reader: str, number: int) -> None:
+        """Set a fact aside, to read on after it.
+
+        While many others are set aside, it stays where it is: more likely, the receiver takes nothing at all.
+        """
         with self._journal.transaction() as transaction:
-            aside = [other for other in self._cursors.entries[reader].aside if other != number]
-            surplus = aside[: max(len(aside) + 1 - _MOST_SET_ASIDE, 0)]
-            given_up = [self.entries[other] for other in surplus if other in self.entries]
-            self._move(transaction, reader, {number}, aside=(*aside[len(surplus) :], number))
-        return given_up
+            cursor = self._cursors.entries[reader]
+            aside = [other for other in cursor.aside if other != number and other in self.entries]
+            if len(aside) < _MOST_SET_ASIDE:
+                self._move(transaction, reader, {number}, aside=(*aside, number))
 
     def _move(
         self,

@@ -290,6 +290,19 @@ def test_records_that_are_too_old(build: Build, caplog: pytest.LogCaptureFixture
     assert "log records dropped" in caplog.text
 
 
+def test_a_receiver_that_is_down_for_hours(build: Build) -> None:
+    """It gets all records once it is back, however often a single one has failed meanwhile."""
+    bench = build(f"{LOGS}\nimds: {{poll_interval: 1h}}\nevents: {{imminent: []}}")
+    receiver = bench.receivers[Signal.LOGS]
+    receiver.problem = "down"
+    many = [f"x{number}" for number in range(130)]
+    show(bench, *many, wait=12 * 3600)
+    assert receiver.tries > len(many)
+    receiver.problem = ""
+    bench.advance(3600)
+    assert (sorted(ids(bench)), counted(bench)[1]) == (sorted(many), 0)
+
+
 @pytest.mark.parametrize("outcome", [REFUSED, DOWN])
 def test_a_record_that_the_receiver_does_not_take(build: Build, outcome: ExportOutcome) -> None:
     """It costs no other: one that is refused for good is dropped, one that fails is exported in the end."""

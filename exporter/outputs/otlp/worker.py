@@ -216,8 +216,7 @@ class Worker(Receiver):
             self._facts.mark_read(self._reader, [number])
             self._count_dropped(len(items), "the receiver refuses it")
         else:
-            given_up = self._facts.set_aside(self._reader, number)
-            self._count_dropped(self._size(given_up), "too many fail")
+            self._facts.set_aside(self._reader, number)
 
     def _drop_what_is_over(self) -> None:
         """Drop what is too old, and count what was displaced."""
