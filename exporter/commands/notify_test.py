@@ -1,6 +1,6 @@
 """`notify-test`: send samples of the routed messages to every target, and report the results."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from exporter.clock import Clock
 from exporter.config import Config, Route
 from exporter.config.addresses import Address
+from exporter.config.match import Match
 from exporter.errors import ConfigurationError, ImdsError, did_you_mean
 from exporter.imds.client import ImdsClient, asked_again, endpoint_of
 from exporter.model.lifecycle import ENDINGS, Transition
@@ -136,12 +137,14 @@ def _allowed(routes: Sequence[Route], target: str) -> dict[Transition, Route]:
     return allowed
 
 
-def _introduction(target: str, allowed: Collection[Transition], wanted: Chosen | None) -> str:
+def _introduction(target: str, allowed: Mapping[Transition, Route], wanted: Chosen | None) -> str:
     if not allowed:
         return f"warning: {target}: no route leads to it; it gets no messages about events"
     every = len(allowed) == len(Transition)
     refused = f"; {wanted} is not sent" if wanted is not None and wanted not in allowed else ""
-    return f"{target}: gets {'every transition' if every else ', '.join(allowed)}{refused}"
+    is_partial = any(replace(route.match, transitions=None) != Match() for route in allowed.values())
+    which = " of the events that its routes match" if is_partial else ""
+    return f"{target}: gets {'every transition' if every else ', '.join(allowed)}{which}{refused}"
 
 
 def _wanted(possible: list[Transition], *, every: bool) -> list[Transition]:

@@ -75,12 +75,15 @@ def test_every_target_gets_one_sample_that_its_routes_let_through(capsys: pytest
         (Match(event_types=("SpotRebalanceRecommendation",)), ["SpotRebalanceRecommendation advised"]),
     ],
 )
-def test_some_transitions_never_have_what_a_route_asks_for(match: Match, titles: list[str]) -> None:
+def test_some_transitions_never_have_what_a_route_asks_for(
+    match: Match, titles: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     """What has started is not scheduled any more, and a recommendation never is."""
     bench = Bench()
     bench.plan = replace(bench.plan, routes=(Route(("all",), match),))
     assert bench.run(target="all") == 0
     assert bench.sent("all") == titles
+    assert " of the events that its routes match" in capsys.readouterr().err
 
 
 def test_all_sends_every_transition_that_the_routes_let_through() -> None:
