@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from exporter.config import Mode
 from exporter.health import DegradedReason
-from exporter.metrics.prefix import PREFIX
+from exporter.metrics.counters import PREFIX
 from exporter.model.events import EVENT_STATUSES, EVENT_TYPES, Affected, normal_name
 from exporter.model.lifecycle import Life, Transition, phase_of
 from exporter.model.messages import severity
