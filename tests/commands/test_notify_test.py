@@ -63,7 +63,7 @@ def test_every_target_gets_one_sample_that_its_routes_let_through(capsys: pytest
     ]
     assert capsys.readouterr().err.splitlines() == [
         "all: gets every transition",
-        "ends: gets completed, cancelled",
+        "ends: gets completed, cancelled of the events that its routes match",
         "warning: none: no route leads to it; it gets no messages about events",
     ]
 
