@@ -69,6 +69,8 @@ _OPEN = "new"
 # The sender's name in mails and chats, unless the URL has one.
 _SENDER = "Azure Scheduled Events"
 _APPRISE_LOGGER = "apprise"
+# Of the services behind a target: each context of TLS takes a megabyte of the little that a child may take.
+_MOST_AT_ONCE = 4
 
 
 class Service:
@@ -283,7 +285,7 @@ class AppriseTarget:
         had: Sequence[str],
         sent: Callable[[str], None] = lambda _: None,
     ) -> Delivery:
-        """Send to each service that is not in ``had``, in parallel.
+        """Send to each service that is not in ``had``, to a few at a time.
 
         If there are several, ``sent`` is called for each success.
         """
@@ -300,7 +302,7 @@ class AppriseTarget:
             return result
 
         if len(missing) > 1:
-            with ThreadPoolExecutor(len(missing)) as pool:
+            with ThreadPoolExecutor(min(len(missing), _MOST_AT_ONCE)) as pool:
                 tried = list(pool.map(attempt, missing))
         else:
             tried = [attempt(name) for name in missing]

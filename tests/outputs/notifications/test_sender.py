@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import socket
+import ssl
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import certifi
 import msgspec
 import pytest
 
@@ -29,7 +31,8 @@ from tests.end_to_end.program import children as started_by
 from tests.end_to_end.program import eventually, resident
 from tests.http_server import Connection, endless, serving
 from tests.http_server import Request as HttpRequest
-from tests.receivers import Receiver, http_receiver
+from tests.receivers import Receiver, after, http_receiver
+from tests.web.certificates import Pki
 
 SECONDS = 120
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n"
@@ -199,11 +202,10 @@ def silent(requests: list[bytes]) -> contextlib.AbstractContextManager[Receiver]
     return http_receiver(take)
 
 
-def apprise_file(folder: Path, *receivers: Receiver) -> Address:
-    """Return the address of all these receivers in a file of Apprise's."""
+def apprise_file(folder: Path, *urls: str) -> Address:
+    """Return the address of all services with these URLs in a file of Apprise's."""
     file = folder / "apprise.yml"
-    urls = "".join(f"  - json://{one.authority}/: [{{tag: all}}]\n" for one in receivers)
-    file.write_text(f"urls:\n{urls}")
+    file.write_text("urls:\n" + "".join(f"  - {url}: [{{tag: all}}]\n" for url in urls))
     return Address("oncall", apprise_config=(str(file), "all"))
 
 
@@ -214,7 +216,8 @@ def test_what_was_being_sent_is_not_repeated(
     got: list[bytes] = []
     noted: list[str] = []
     with silent(got) as hanging, ThreadPoolExecutor(1) as pool:
-        request = Send(apprise_file(tmp_path, receiver, hanging), message(), NOW, services=("another",))
+        urls = (f"json://{one.authority}/" for one in (receiver, hanging))
+        request = Send(apprise_file(tmp_path, *urls), message(), NOW, services=("another",))
         asked = pool.submit(process.ask, request, note=noted.append)
         eventually(lambda: got and noted)
         (child,) = children()
@@ -225,6 +228,21 @@ def test_what_was_being_sent_is_not_repeated(
     )
     assert send(process, f"json://{receiver.authority}/").delivered
     assert len(receiver.requests) == 2
+
+
+def test_many_services_behind_a_tag(tmp_path: Path) -> None:
+    """Twenty over TLS get a message by one attempt, within the limits of its child."""
+    pki, bundle = Pki.make(tmp_path), tmp_path / "bundle.pem"
+    bundle.write_bytes(Path(certifi.where()).read_bytes() + pki.authority.cert_pem.bytes())
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
+    process = SenderProcess({**os.environ, "REQUESTS_CA_BUNDLE": str(bundle)})
+    with http_receiver(after(0.3), tls=tls) as receiver:
+        urls = [f"jsons://{receiver.authority}/{number}" for number in range(20)]
+        delivery = send(process, apprise_file(tmp_path, *urls))
+        process.stop()
+    assert delivery.delivered, delivery.reason
+    assert sorted(request.path for request in receiver.requests) == sorted(f"/{n}" for n in range(20))
 
 
 def test_a_child_outlives_the_process(process: SenderProcess) -> None:
@@ -250,7 +268,7 @@ def test_a_file_that_was_edited(process: SenderProcess, receiver: Receiver, tmp_
     """Messages go to the services that are in Apprise's file now, also where a child goes on."""
     with http_receiver() as other:
         for expected in (receiver, other):
-            assert send(process, apprise_file(tmp_path, expected)).delivered
+            assert send(process, apprise_file(tmp_path, f"json://{expected.authority}/")).delivered
         assert (len(receiver.requests), len(other.requests)) == (1, 1)
 
 
