@@ -54,7 +54,9 @@ class Loop:
 
     def wake(self) -> None:
         """Call the step now, or once more after the call in progress."""
-        self._wakes.put(None)
+        # One is enough, and those of a loop that does not run would become ever more.
+        if self._wakes.empty():
+            self._wakes.put(None)
 
     def stop(self) -> None:
         """Make the thread end after the call in progress."""

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from exporter.work import Backoff, Loop, Watchdog
 from tests.clocks import HandClock
+from tests.memory import traced
 
 PATIENCE = 30.0
 
@@ -44,6 +45,23 @@ def test_a_loop_that_was_stopped_before_it_started(monkeypatch: pytest.MonkeyPat
     loop.start()
     assert loop.join(PATIENCE)
     assert not started
+
+
+def test_a_loop_that_does_not_run_may_be_woken_forever() -> None:
+    """It is called once it runs, and many calls of `wake` take no more memory than one."""
+    calls = threading.Semaphore(0)
+    loop = Loop("test", calls.release)
+
+    def wake_often() -> None:
+        for _ in range(10_000):
+            loop.wake()
+
+    _, peak = traced(wake_often)
+    assert peak < 2**14
+    loop.start()
+    assert calls.acquire(timeout=PATIENCE)
+    loop.stop()
+    assert loop.join(PATIENCE)
 
 
 def test_wake_during_a_step_is_not_lost() -> None:
