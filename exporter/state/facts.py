@@ -40,6 +40,8 @@ class Facts(Table[int, Fact]):
     def __init__(self, journal: Journal) -> None:
         super().__init__(journal, "fact", int, Fact)  # type: ignore[arg-type]  # a union is a type to msgspec
         self._cursors = Table(journal, "cursor", str, Cursor)
+        # Whether a fact is stored for the readers.
+        self.is_wanted: Callable[[Fact], bool] = lambda _: True
         # Called when there are more, with all locks held.
         self.grown: Callable[[], None] = lambda: None
         # By reader, with their weights, and within the same bounds.
@@ -72,7 +74,8 @@ class Facts(Table[int, Fact]):
         return lacked
 
     def add(self, transaction: Transaction, facts: Sequence[Fact]) -> None:
-        """Add facts in the transaction of what they describe."""
+        """Add those facts that are wanted, in the transaction of what they describe."""
+        facts = [fact for fact in facts if self.is_wanted(fact)]
         if not facts or not self.has_readers:
             return
         pending = [fact for table, _, fact in transaction.changes if table is self and fact is not None]

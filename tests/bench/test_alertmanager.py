@@ -225,6 +225,20 @@ def test_a_reload_with_other_labels_ends_what_is_no_longer_wanted(build: Build, 
     assert (alerts[f"{PENDING}/red"][1], alerts[f"{PENDING}/blue"][1]) == (at, None)
 
 
+def test_the_delay_is_that_of_a_phase(build: Build, receiver: Receiver) -> None:
+    """An alert that is posted again because its text or its labels have changed is no new delivery."""
+    bench = build(settings(receiver))
+    bench.show(REBOOT, wait=3600)
+    bench.show(REBOOT | {"NotBefore": ""}, wait=5)
+    assert posted(receiver)[-1]["annotations"]["summary"].endswith("time unknown")
+    bench.reload(settings(receiver, more=", labels: {team: blue}"))
+    bench.advance(5)
+    assert posted(receiver)[-1]["labels"]["team"] == "blue"
+    assert (bench.metric("notification_delay_seconds_sum", target="alertmanager") or 0) < 10
+    bench.show(wait=5)
+    assert bench.metric("notifications_total", target="alertmanager", outcome="delivered") == 2
+
+
 def test_a_removed_url_gets_nothing_more(build: Build) -> None:
     """Its alerts end by themselves; neither a problem nor a target of it is left."""
     with http_receiver() as kept, http_receiver() as removed:

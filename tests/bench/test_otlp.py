@@ -275,6 +275,22 @@ def test_the_queue_is_bounded(build: Build, caplog: pytest.LogCaptureFixture) ->
     assert sum(one or 0 for one in counted(bench)) == (bench.metric("transitions_total") or 0) + 2
 
 
+def test_events_of_other_vms_displace_nothing(build: Build) -> None:
+    """While a receiver is down, records about this VM stay, however many events other VMs have."""
+    bench = build(LOGS)
+    receiver = bench.receivers[Signal.LOGS]
+    receiver.problem = "down"
+    own = [f"own{number}" for number in range(12)]
+    shown = [raw_event(EventId=event_id, Resources=["WestNO_0"]) for event_id in own]
+    bench.show(*shown)
+    for start in range(0, 1500, 500):
+        others = [f"x{number}" for number in range(start, start + 500)]
+        bench.show(*shown, *(raw_event(EventId=other, Resources=["WestNO_7"]) for other in others))
+    receiver.problem = ""
+    bench.advance(60)
+    assert (sorted(ids(bench)), counted(bench)[1]) == (sorted(own), 0)
+
+
 def test_records_that_are_too_old(build: Build, caplog: pytest.LogCaptureFixture) -> None:
     """What no receiver has accepted for a day is dropped, and what is newer is not."""
     bench = build(f"{LOGS}\nevents: {{imminent: []}}")

@@ -62,7 +62,9 @@ class Otlp(Output):
         """Apply a configuration; an invalid OTEL_* variable is reported, and its signal is not exported."""
         settings = loaded.config
         self._environ = environ
-        self._everything = settings.metrics.events == "all"
+        everything = settings.metrics.events == "all"
+        # Nothing is sent for the others, which could displace those of this VM.
+        self._facts.is_wanted = lambda fact: everything or _affected(fact) is Affected.SELF
         self._instance = settings.instance.name
         self._node = settings.kubernetes.node_name(environ)
         enabled = {
@@ -111,11 +113,10 @@ class Otlp(Output):
     ) -> list[Span] | list[LogRecord]:
         """Return what a receiver is sent for a fact; ``sampled`` is None for what its event decides."""
         host = self._core.views.snapshot.host
-        is_told = self._everything or _affected(fact) is Affected.SELF
         if signal is Signal.LOGS:
-            record = records.record_of(fact, host, self._samples) if is_told else None
+            record = records.record_of(fact, host, self._samples)
             return [record] if record is not None else []
-        if not (is_told and isinstance(fact, TransitionFact | WorkFact)):
+        if not isinstance(fact, TransitionFact | WorkFact):
             return []
         if not (self._samples(fact.event_id) if sampled is None else sampled):
             return []
