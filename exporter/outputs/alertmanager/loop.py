@@ -159,13 +159,15 @@ class AlertLoop:
             self._renewed = at
         active = [alert for alert in wanted.values() if alert.ends is None]
         renewed = [alert for alert in active if alert.key not in fresh] if is_due else []
+        told = {_phase(alert) for alert in self._accepted.values()}
         try:
             self._post([*news, *renewed], now)
         except AlertmanagerError as error:
             self._renewed = -math.inf
             return self._failed(error, len(news), self._clock.monotonic() - at)
         if news or renewed:
-            self._succeeded(news)
+            # A text or a label that has changed is no new delivery.
+            self._succeeded([alert for alert in news if _phase(alert) not in told])
         self._accepted = {key: alert for key, alert in self._accepted.items() if key in wanted}
         self._ends = {}
         return _LOOK_SECONDS if snapshot.current else _RENEW_SECONDS
@@ -187,13 +189,15 @@ class AlertLoop:
             self._check_clock(self._client.post(bodies))
             self._accepted |= {alert.key: alert for alert in part}
 
-    def _succeeded(self, news: Sequence[Alert]) -> None:
+    def _succeeded(self, delivered: Sequence[Alert]) -> None:
         now = self._clock.now()
         self._backoff.succeeded()
         self._health.clear(DegradedReason.NOTIFICATIONS_FAILING, self._subject)
         self._view = replace(self._view, pending=0, delivers=True, last_delivery=now)
         # A new process posts again what an earlier one may have posted.
-        changed = [(alert, since) for alert in news if (since := alert.ends or alert.starts) >= self._began]
+        changed = [
+            (alert, since) for alert in delivered if (since := alert.ends or alert.starts) >= self._began
+        ]
         delays = [max((now - since).total_seconds(), 0.0) for _, since in changed]
         self._metrics.deliveries.delivered(ALERTMANAGER, delays)
         for (alert, _), delay in zip(changed, delays, strict=True):
@@ -228,3 +232,8 @@ class AlertLoop:
         self._report(f"target {self.wanted.address.target}: {type(error).__name__} in this program")
         log.debug("posting alerts failed", exc_info=error)
         return _ERROR_SECONDS
+
+
+def _phase(alert: Alert) -> tuple[str | None, str | None, bool]:
+    """Return which phase of which event an alert is about, and whether that is over."""
+    return alert.labels.get("event_id"), alert.labels.get("phase"), alert.ends is not None
