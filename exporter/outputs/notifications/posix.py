@@ -96,13 +96,14 @@ class Children:
             self._is_stopped = True
             server, self._server = self._server, None
             idle, self._idle = self._idle, {}
-            groups = {stream.group for stream in (*self._busy, *idle.values())}
+            groups = {stream.group for stream in self._busy}
         if server is not None:
             groups.add(server.process.pid)
         for group in groups:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signal.SIGKILL)
         for stream in idle.values():
+            # Its child ends. If the process has ended, the number of its group may be that of another.
             stream.socket.close()
         if server is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -230,9 +230,9 @@ def test_what_was_being_sent_is_not_repeated(
     assert len(receiver.requests) == 2
 
 
-def test_many_services_behind_a_tag(tmp_path: Path) -> None:
+def test_many_services_behind_a_tag(pki: Pki, tmp_path: Path) -> None:
     """Twenty over TLS get a message by one attempt, within the limits of its child."""
-    pki, bundle = Pki.make(tmp_path), tmp_path / "bundle.pem"
+    bundle = tmp_path / "bundle.pem"
     bundle.write_bytes(Path(certifi.where()).read_bytes() + pki.authority.cert_pem.bytes())
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
@@ -436,6 +436,22 @@ def test_a_stop_leaves_no_process(process: SenderProcess) -> None:
         assert asked.result().failure is Failure.UNANSWERED
         assert pids() == []
         eventually(lambda: not Path(f"/proc/{child}").exists())
+
+
+def test_a_stop_signals_no_process_that_has_ended(
+    process: SenderProcess,
+    receiver: Receiver,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its number may be that of another program by then."""
+    assert send(process, f"json://{receiver.authority}/").delivered
+    os.kill(pid(), signal.SIGKILL)
+    eventually(lambda: "the sender process ended" in caplog.messages)
+    signalled: list[int] = []
+    monkeypatch.setattr(os, "killpg", lambda group, _: signalled.append(group))
+    process.stop()
+    assert signalled == []
 
 
 def test_an_idle_process_ends(
