@@ -105,5 +105,5 @@ def test_a_web_configuration(tmp_path: Path, caplog: pytest.LogCaptureFixture, t
         (tmp_path / name).chmod(0o644)
     path = write(tmp_path, text)
     path.chmod(0o644)
-    webfile.load(path)
+    webfile.load(path).warn()
     assert warnings(caplog) == told(path, tmp_path / "key.pem")[:many]
