@@ -100,7 +100,7 @@ def test_an_event_is_an_alert_in_each_phase(build: Build, receiver: Receiver) ->
     count = len(receiver.requests)
     bench.advance(300)
     assert len(receiver.requests) == count
-    assert bench.metric("notifications_total", target="alertmanager", outcome="delivered") == 5
+    assert bench.metric("notifications_total", target="alertmanager", outcome="delivered") == 4
     assert bench.metric("notifications_pending", target="alertmanager") == 0
 
 
