@@ -1,1 +1,1 @@
-"""Persistent state: events, messages, hook jobs, approvals; in memory, with a journal on disk."""
+"""Persistent state: events, jobs of outputs, and facts; tables in memory, and their journal on disk."""
