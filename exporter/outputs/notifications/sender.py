@@ -116,8 +116,9 @@ class _Answers(msgspec.Struct):
     request: Request
     # Called with each of several services once it has the message.
     note: Callable[[str], None]
+    begun: float = msgspec.field(default_factory=time.monotonic)
     result: Delivery | Checked | None = None
-    sending_since: float | None = None
+    is_sending: bool = False
     rendering: str = ""
     is_out_of_time: bool = False
     services: tuple[str, ...] = ()
@@ -133,7 +134,7 @@ class _Answers(msgspec.Struct):
         if isinstance(answer, Rendering):
             self.rendering = answer.key
         elif isinstance(answer, Sending):
-            self.sending_since = time.monotonic()
+            self.is_sending = True
         elif isinstance(answer, Sent):
             self.services += (answer.service,)
             self.note(answer.service)
@@ -143,9 +144,10 @@ class _Answers(msgspec.Struct):
 
     def outcome(self) -> Delivery | Checked | None:
         """Return the result, or None if the request can be repeated."""
-        if self.result is None and self.sending_since is not None:
-            waited, most = time.monotonic() - self.sending_since, protocol.patience(self.request)
-            why = f"it did not answer within {most:g} s" if waited >= most else "its process was ended"
+        if self.result is None and self.is_sending:
+            why = "its process was ended"
+            if time.monotonic() - self.begun >= protocol.limit(self.request):
+                why = f"it did not answer within {protocol.patience(self.request):g} s"
             self.result = Delivery(
                 False, f"its answer {_ENDLESS}" if self.is_out_of_time else why, Failure.UNANSWERED
             )

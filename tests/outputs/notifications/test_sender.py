@@ -23,7 +23,7 @@ from exporter.config import Templates
 from exporter.config.addresses import Address
 from exporter.model.messages import Delivery, Failure
 from exporter.outputs.notifications import protocol
-from exporter.outputs.notifications.protocol import Checked, CheckTarget, CheckTemplate, Send
+from exporter.outputs.notifications.protocol import Checked, CheckTarget, CheckTemplate, Send, Sending
 from exporter.outputs.notifications.sender import SenderProcess, environment
 from tests.builders import REBOOT_ID, message
 from tests.clocks import NOW
@@ -380,6 +380,7 @@ def test_a_receiver_that_drips_ends_with_its_time(
     receiver.mood = "drip"
     monkeypatch.setattr(protocol, "command", changed("protocol._WORK_SECONDS = -33.0"))
     monkeypatch.setattr(protocol, "READ_SECONDS", 1.0)
+    monkeypatch.setattr(protocol, "_WORK_SECONDS", -4.0)
     found = send(process, f"json://{receiver.authority}/")
     assert found == Delivery(False, "it did not answer within 1 s", Failure.UNANSWERED)
 
@@ -495,3 +496,14 @@ def test_without_fork_a_child_is_a_program(receiver: Receiver, monkeypatch: pyte
     assert len(receiver.requests) == 1
     process.stop()
     assert pids() == []
+
+
+def test_without_fork_a_receiver_that_hangs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program whose time is over is ended, and what it has written is read afterwards."""
+    line = msgspec.json.encode(Sending()).decode()
+    code = f"import threading; print({line!r}, flush=True); threading.Event().wait()"
+    monkeypatch.setattr(protocol, "command", lambda: [sys.executable, "-c", code])
+    monkeypatch.setattr(protocol, "limit", lambda _: 2)
+    process = SenderProcess(dict(os.environ), forks=False)
+    found = send(process, "json://h/")
+    assert found == Delivery(False, "it did not answer within 30 s", Failure.UNANSWERED)
