@@ -39,7 +39,7 @@ _ENDLESS = f"takes more than {protocol.CPU_SECONDS} s of CPU time"
 # of them twice for each message: a pod has seven for each service of its namespace.
 _PASSED = re.compile(
     r"\w+_proxy|path(ext)?|home|user(name|profile)?|lang(uage)?|lc_\w+|tz(dir)?|te?mp(dir)?|python\w+|ld_\w+"
-    r"|malloc_\w+|ssl\w+|openssl_\w+|nix_ssl_cert_file|\w+_ca_bundle|netrc|res_options|localdomain|hostaliases"
+    r"|malloc_\w+|ssl\w+|openssl_\w+|nix_ssl_cert_file|\w+_ca_bundle|res_options|localdomain|hostaliases"
     r"|apprise_\w+|dbus_\w+|display|xdg_\w+"
     r"|systemroot|systemdrive|windir|comspec|(local)?appdata|program(data|files)",
     re.IGNORECASE,

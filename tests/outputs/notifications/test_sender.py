@@ -394,7 +394,13 @@ def limits_of(proc: Path, name: str = "") -> list[list[str]]:
 def test_the_process_has_no_secret_in_its_environment(process: SenderProcess) -> None:
     """Nor on its command line; URLs go through a socket. It has limits, and ends with the exporter alone."""
     passed = {"HTTPS_PROXY": "p", "no_proxy": "n", "SSL_CERT_FILE": "f", "LC_ALL": "C", "SystemRoot": "s"}
-    others = {"MY_TOKEN": "canary", "OTEL_X": "canary", "NOTIFY_SOCKET": "s", "A_SERVICE_HOST": "h"}
+    others = {
+        "MY_TOKEN": "canary",
+        "OTEL_X": "canary",
+        "NOTIFY_SOCKET": "s",
+        "NETRC": "f",
+        "A_SERVICE_HOST": "h",
+    }
     assert environment({**passed, **others, "HTTP_PROXY": "canary"}, {"HTTP_PROXY"}) == passed
     terminal = Address("terminal")
     assert send(process, terminal).delivered
