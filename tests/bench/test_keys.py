@@ -426,6 +426,16 @@ def test_a_webhook_with_a_body_of_its_own(build: Build) -> None:
     assert found["/event"].json["type"] == "scheduled_event.scheduled"
 
 
+def test_a_webhook_whose_template_fails(build: Build, caplog: pytest.LogCaptureFixture) -> None:
+    """It gets the CloudEvent, and the log says so."""
+    with http_receiver() as receiver:
+        body = "{{ 1 // (event.type != 'Freeze') }}"
+        target = f'{{name: a, webhook: "http://{receiver.authority}/", templates: {{body: "{body}"}}}}'
+        build(f"notifications: {{targets: [{target}]}}", real_senders=True).show(FREEZE)
+    assert receiver.requests[0].json["type"] == "scheduled_event.scheduled"
+    assert "template failed; the CloudEvent is sent" in caplog.messages
+
+
 def test_an_alertmanager(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """Alerts about matching events go to the URL, with the headers and labels of the file."""
     monkeypatch.setenv("TOKEN", "abc")

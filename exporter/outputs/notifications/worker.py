@@ -215,7 +215,7 @@ class Worker:
         return replace(message, event=event)
 
     def _settle(self, sent: Sequence[QueuedMessage], plan: Plan, delivery: Delivery, took: float) -> None:
-        self._remark(sent, delivery)
+        self._remark(sent, plan, delivery)
         if delivery.delivered:
             self._schedule.delivered(sent[-1].life_key)
             self._succeeded(sent, skipped=delivery.skipped)
@@ -235,13 +235,16 @@ class Worker:
         same_texts = plan.templates.get(self.target) == new.templates.get(self.target)
         return not same_texts or plan.address(self.target) != new.address(self.target)
 
-    def _remark(self, sent: Sequence[QueuedMessage], delivery: Delivery) -> None:
+    def _remark(self, sent: Sequence[QueuedMessage], plan: Plan, delivery: Delivery) -> None:
         """Log, once for each of the user's templates, that it failed."""
+        text = "template failed; the default text is used"
+        if plan.addresses[self.target].webhook:
+            text = "template failed; the CloudEvent is sent"
         for key, reason in delivery.remarks.items():
             if key not in self._remarked:
                 self._remarked.add(key)
                 facts = {"key": f"templates.{key}", "reason": reason} | _facts(sent[-1])
-                log.warning("template failed; the default text is used", extra=facts)
+                log.warning(text, extra=facts)
 
     def _succeeded(self, sent: Sequence[QueuedMessage], *, skipped: bool) -> None:
         now = self._clock.now()
