@@ -2,7 +2,7 @@
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, KeysView, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -55,8 +55,8 @@ class Facts(Table[int, Fact]):
             self.grown()
 
     @property
-    def has_readers(self) -> bool:
-        return bool(self._cursors.entries)
+    def readers(self) -> KeysView[str]:
+        return self._cursors.entries.keys()
 
     def set_readers(self, names: Collection[str]) -> dict[str, list[Fact]]:
         """Set the readers; new ones begin with the next fact. Return what former ones lacked."""
@@ -76,7 +76,7 @@ class Facts(Table[int, Fact]):
     def add(self, transaction: Transaction, facts: Sequence[Fact]) -> None:
         """Add those facts that are wanted, in the transaction of what they describe."""
         facts = [fact for fact in facts if self.is_wanted(fact)]
-        if not facts or not self.has_readers:
+        if not facts or not self.readers:
             return
         pending = [fact for table, _, fact in transaction.changes if table is self and fact is not None]
         added = dict(enumerate(facts, start=self._newest + len(pending) + 1))
@@ -102,7 +102,7 @@ class Facts(Table[int, Fact]):
 
     def put(self, facts: Sequence[Fact]) -> None:
         """Add facts in a transaction of their own."""
-        if facts and self.has_readers:
+        if facts and self.readers:
             with self._journal.transaction() as transaction:
                 self.add(transaction, facts)
 

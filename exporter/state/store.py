@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from exporter.clock import Clock, Moment, renewed
 from exporter.health import Health, Problem
-from exporter.model.facts import OutageFact, ProblemFact, transition_fact
+from exporter.model.facts import Fact, OutageFact, ProblemFact, transition_fact
 from exporter.model.jobs import Job
 from exporter.model.lifecycle import HISTORY, Life, Step, WatchState
 from exporter.model.messages import Outage, WatchChange
@@ -189,6 +189,14 @@ class Store:
         """The problems that are active by the newest facts."""
         return self._progress.problems
 
+    def set_readers(self, names: Collection[str]) -> dict[str, list[Fact]]:
+        """Set the readers of the facts, see there; to new ones the active problems are told, too."""
+        has_new = not self.facts.readers >= set(names)
+        lacked = self.facts.set_readers(names)
+        if has_new:
+            self._record_progress(problems=())
+        return lacked
+
     def record_problems(self, problems: tuple[Problem, ...], at: datetime, host: str) -> None:
         """Record which problems are active now, with a fact for each change."""
         former = {problem.identity: problem for problem in self._progress.problems}
@@ -201,7 +209,7 @@ class Store:
             if identity not in active
         ]
         new = [
-            ProblemFact(problem, problem.since, host, begins=True)
+            ProblemFact(problem, at, host, begins=True)
             for identity, problem in active.items()
             if identity not in former
         ]

@@ -138,7 +138,7 @@ class Problems:
         self._former_until = clock.monotonic() + _FIND_AGAIN_SECONDS
 
     def record(self, seen: Snapshot) -> None:
-        active = self._health.problems() if self._store.facts.has_readers else ()
+        active = self._health.problems() if self._store.facts.readers else ()
         if self._former and self._clock.monotonic() >= self._former_until:
             self._former = ()
         identities = {problem.identity for problem in active}

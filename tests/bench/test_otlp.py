@@ -3,6 +3,7 @@
 import logging
 import socket
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 from unittest.mock import Mock
 
@@ -229,6 +230,22 @@ def test_a_problem_that_a_former_process_told(build: Build, is_over: bool) -> No
     bench.restart()
     bench.show(wait=120)
     assert (names(bench).count("degraded"), names(bench).count("recovered")) == (1, 1)
+
+
+@pytest.mark.parametrize("before", ["", "tracing: {enabled: true}"])
+def test_a_problem_from_before_the_log_records(build: Build, before: str) -> None:
+    """It is told once they are switched on, with the time at which it began, however long ago that is."""
+    slow = "imds: {poll_interval: 1h}"
+    bench = build(f"{slow}\n{before}")
+    begun = bench.clock.now()
+    bench.show(raw_event(NotBefore="soon"), wait=2 * LONGEST_WAIT.total_seconds())
+    assert bench.reload(f"{slow}\n{before}\n{LOGS}") == 200
+    bench.advance(2 * 3600)
+    (degraded,) = told(bench)
+    assert degraded.name.endswith("degraded")
+    assert begun <= degraded.end <= begun + timedelta(hours=1)
+    bench.show(wait=3600)
+    assert names(bench) == ["degraded", "cancelled", "recovered"]
 
 
 @pytest.mark.parametrize("signal", [Signal.LOGS, Signal.TRACES])

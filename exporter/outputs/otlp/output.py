@@ -84,7 +84,7 @@ class Otlp(Output):
         self._share = self._wanted_share
         # Also of receivers that only a former process had.
         readers = [_reader(signal, lane) for signal, lane in wanted if signal in ITEMS]
-        for reader, lacked in self._facts.set_readers(readers).items():
+        for reader, lacked in self._core.store.set_readers(readers).items():
             self._drop(reader, lacked)
         for (signal, lane), name in wanted.items():
             self._counters.enable(signal)

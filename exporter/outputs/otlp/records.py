@@ -91,7 +91,7 @@ def _problem_record(fact: ProblemFact) -> LogRecord:
     facts = (fact.host, problem.reason, problem.subject, since)
     if fact.begins:
         body = f"degraded: {problem.message}"
-        return _other("degraded", fact.at, WARNING.value, body, attributes, facts)
+        return _other("degraded", problem.since, WARNING.value, body, attributes, facts)
     return _other("recovered", fact.at, SUCCESS.value, f"over: {problem.message}", attributes, facts)
 
 
