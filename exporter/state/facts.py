@@ -7,6 +7,7 @@ from datetime import datetime
 
 import msgspec
 
+from exporter.clock import Clock
 from exporter.model.facts import Fact
 from exporter.model.lifecycle import weight
 from exporter.state.journal import Journal, Table, Transaction
@@ -29,6 +30,14 @@ class Cursor(msgspec.Struct, frozen=True, omit_defaults=True):
         return number > self.number or number in self.aside
 
 
+class _Cursors(Table[str, Cursor]):
+    """How far each reader has come, by its name."""
+
+    def merged(self, loaded: dict[str, Cursor]) -> dict[str, Cursor]:
+        """Return the cursors of the file where it has them: they are before those in memory."""
+        return self.entries | loaded
+
+
 class Facts(Table[int, Fact]):
     """The facts that a reader still lacks, by number; for any number of threads.
 
@@ -37,9 +46,11 @@ class Facts(Table[int, Fact]):
 
     _size = 0
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, clock: Clock) -> None:
         super().__init__(journal, "fact", int, Fact)  # type: ignore[arg-type]  # a union is a type to msgspec
-        self._cursors = Table(journal, "cursor", str, Cursor)
+        self._cursors = _Cursors(journal, "cursor", str, Cursor)
+        # In milliseconds, so that numbers are beyond those of a file that can only be read later.
+        self._first = round(clock.now().timestamp() * 1000)
         # Whether a fact is stored for the readers.
         self.is_wanted: Callable[[Fact], bool] = lambda _: True
         # Called when there are more, with all locks held.
@@ -182,7 +193,7 @@ class Facts(Table[int, Fact]):
     def _newest(self) -> int:
         """The highest number so far."""
         last = next(reversed(self.entries), 0)
-        return max(last, *(cursor.number for cursor in self._cursors.entries.values()), 0)
+        return max(last, *(cursor.number for cursor in self._cursors.entries.values()), self._first)
 
 
 def _weight(fact: Fact) -> int:

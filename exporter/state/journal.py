@@ -57,6 +57,10 @@ class Table(Generic[K, V]):
         else:
             self.entries[key] = value
 
+    def merged(self, loaded: dict[K, V]) -> dict[K, V]:
+        """Return the entries of a file that is read late, and those in memory, which are newer."""
+        return loaded | self.entries
+
     def snapshot(self) -> list[tuple[K, V]]:
         with self.lock:
             return list(self.entries.items())
@@ -215,7 +219,7 @@ class Journal:
             )
 
     def _load(self, rows: Iterable[Row]) -> None:
-        """Add the file's entries before those in memory, which are newer."""
+        """Add the entries of the file to those in memory."""
         entries: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
         texts: dict[str, str] = {}
         try:
@@ -226,10 +230,10 @@ class Journal:
             raise UnusableFileError(f"its content makes no sense: {error}") from error
         with self.lock:
             for kind, table in self.tables.items():
-                newer = dict(table.entries)
-                for key in newer:
+                merged = table.merged(entries[kind])
+                for key in list(table.entries):
                     table.apply(key, None)
-                for key, entry in (entries[kind] | newer).items():
+                for key, entry in merged.items():
                     table.apply(key, entry)
         self._seen = True
 

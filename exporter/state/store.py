@@ -70,7 +70,7 @@ class Store:
         self._clock = clock
         self._events = _Events(self._journal, "event", str, Life)
         self._watch = Table(self._journal, "watch", str, _Progress)
-        self.facts = Facts(self._journal)
+        self.facts = Facts(self._journal, clock)
         self._parts = Parts(self._journal, self._events, self.facts, clock)
         # What else is in the file are jobs, until their output asks for them.
         self._journal.unknown = lambda kind: Jobs(kind, self._parts)

@@ -194,6 +194,28 @@ def test_the_same_record_twice(build: Build) -> None:
     assert first == second
 
 
+def test_a_state_that_cannot_be_read_at_the_start(build: Build) -> None:
+    """Once it can be, records from before the start are sent, and those since then, each of them once."""
+    bench = build(f"{LOGS}\nevents: {{imminent: []}}")
+    receiver = bench.receivers[Signal.LOGS]
+    show(bench, "sent")
+    receiver.problem = "down"
+    show(bench, "sent", "a", "b")
+    bench.app.stop()
+    readable = bench.state.rename(bench.folder / "readable")
+    bench.state.touch()
+    bench.announce(raw_event(EventId="c", Resources=["WestNO_0"]))
+    bench.start()
+    bench.advance(5)
+    bench.state.unlink()
+    readable.rename(bench.state)
+    bench.advance(15)
+    assert bench.metric("degraded", reason="state_unwritable") == 0
+    receiver.problem = ""
+    bench.advance(300)
+    assert sorted(ids(bench)) == ["a", "b", "c", "sent"]
+
+
 def test_the_watch_and_the_exporter(build: Build) -> None:
     """Outages of the watch, problems of the exporter, and pauses that nothing announced are records, too."""
     bench = build(LOGS)

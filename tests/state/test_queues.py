@@ -39,7 +39,7 @@ def test_the_oldest_make_room_for_the_newest(
     monkeypatch.setattr(Jobs, "most_bytes", _ROOM)
     journal = Journal(fixture.directory, fixture.health, fixture.clock)
     lives = Table(journal, "event", str, Life)
-    jobs = Jobs("output", Parts(journal, lives, Facts(journal), fixture.clock))
+    jobs = Jobs("output", Parts(journal, lives, Facts(journal, fixture.clock), fixture.clock))
     numbers = iter(range(1, 100))
     expected: dict[JobKey, Record] = {}
     for lengths in batches:
