@@ -1,9 +1,9 @@
 # ruff: noqa: ARG002  # what an output is given and need not use
 """What the core knows of a way out.
 
-An output gets one of two things: jobs, which are stored in the transaction of the step that causes them, so
-that each is done once and in order, also after a crash; or what is true now, which it reads whenever it is
-woken. The one way back is the inbox of `Core`. No output imports another one.
+An output gets jobs, which are stored in the transaction of the step that causes them, so that each is done
+once and in order, also after a crash; or it reads the facts after its cursor (`state.facts`); or it looks at
+what is true now whenever it is woken. The one way back is the inbox of `Core`. No output imports another one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Metrics and log records over OTLP, on the bench; spans wait in the same queues as records."""
+"""Metrics and log records over OTLP, on the bench; spans wait like records."""
 
 import logging
 import socket
