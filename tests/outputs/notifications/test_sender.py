@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import certifi
 import msgspec
 import pytest
+from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
 from exporter.config import Templates
 from exporter.config.addresses import Address
@@ -233,7 +233,7 @@ def test_what_was_being_sent_is_not_repeated(
 def test_many_services_behind_a_tag(pki: Pki, tmp_path: Path) -> None:
     """Twenty over TLS get a message by one attempt, within the limits of its child."""
     bundle = tmp_path / "bundle.pem"
-    bundle.write_bytes(Path(certifi.where()).read_bytes() + pki.authority.cert_pem.bytes())
+    bundle.write_bytes(Path(DEFAULT_CA_BUNDLE_PATH).read_bytes() + pki.authority.cert_pem.bytes())
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
     process = SenderProcess({**os.environ, "REQUESTS_CA_BUNDLE": str(bundle)})
