@@ -71,6 +71,8 @@ class Store:
         self._events = _Events(self._journal, "event", str, Life)
         self._watch = Table(self._journal, "watch", str, _Progress)
         self.facts = Facts(self._journal, clock)
+        # Whether some have not been told the active problems.
+        self._has_new_readers = False
         self._parts = Parts(self._journal, self._events, self.facts, clock)
         # What else is in the file are jobs, until their output asks for them.
         self._journal.unknown = lambda kind: Jobs(kind, self._parts)
@@ -190,18 +192,18 @@ class Store:
         return self._progress.problems
 
     def set_readers(self, names: Collection[str]) -> dict[str, list[Fact]]:
-        """Set the readers of the facts, see there; to new ones the active problems are told, too."""
+        """Set the readers like `Facts.set_readers`; new ones will have the active problems, too."""
         has_new = not self.facts.readers >= set(names)
         lacked = self.facts.set_readers(names)
-        if has_new:
-            self._record_progress(problems=())
+        self._has_new_readers |= has_new
         return lacked
 
     def record_problems(self, problems: tuple[Problem, ...], at: datetime, host: str) -> None:
         """Record which problems are active now, with a fact for each change."""
         former = {problem.identity: problem for problem in self._progress.problems}
         active = {problem.identity: problem for problem in problems}
-        if former.keys() == active.keys():
+        tells_all, self._has_new_readers = self._has_new_readers, False
+        if former.keys() == active.keys() and not (tells_all and active):
             return
         over = [
             ProblemFact(problem, at, host, begins=False)
@@ -209,9 +211,10 @@ class Store:
             if identity not in active
         ]
         new = [
-            ProblemFact(problem, at, host, begins=True)
+            # With the same time as before, so that a receiver recognises what it has already.
+            ProblemFact(former.get(identity, problem), at, host, begins=True)
             for identity, problem in active.items()
-            if identity not in former
+            if tells_all or identity not in former
         ]
         with self._journal.transaction() as transaction:
             self.facts.add(transaction, [*over, *new])

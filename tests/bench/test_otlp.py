@@ -270,6 +270,16 @@ def test_a_problem_from_before_the_log_records(build: Build, before: str) -> Non
     assert names(bench) == ["degraded", "cancelled", "recovered"]
 
 
+def test_a_problem_that_is_over_with_a_new_receiver(build: Build) -> None:
+    """The reload that adds a receiver may end a problem: the others are told."""
+    bench = build(LOGS)
+    assert bench.reload("nonsense: 1") != 200
+    bench.advance(5)
+    assert bench.reload(f"{LOGS}\ntracing: {{enabled: true}}") == 200
+    bench.advance(5)
+    assert names(bench) == ["degraded", "recovered"]
+
+
 @pytest.mark.parametrize("signal", [Signal.LOGS, Signal.TRACES])
 def test_a_receiver_that_fails(build: Build, caplog: pytest.LogCaptureFixture, signal: Signal) -> None:
     """It is a problem of its own, logged once; the next failure begins with short pauses again."""
