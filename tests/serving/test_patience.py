@@ -4,10 +4,8 @@ import http.client
 import logging
 import socket
 import ssl
-import threading
 import time
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,29 +14,6 @@ from msgspec.structs import replace
 from exporter.serving.http import Request, Response
 from tests.end_to_end.program import eventually
 from tests.serving.support import GET, Gate, answer, ask, connect, echo, is_closed, serving
-
-
-def test_an_idle_server_does_not_wake() -> None:
-    """With a connection open and nothing to do its threads sleep, as the kernel's count of switches shows."""
-    others = set(threading.enumerate())
-
-    def switches() -> int:
-        threads = set(threading.enumerate()) - others
-        assert [thread.daemon for thread in threads] == [True] * 2
-        texts = [Path(f"/proc/self/task/{thread.native_id}/status").read_text() for thread in threads]
-        return sum(int(text.partition("voluntary_ctxt_switches:")[2].split()[0]) for text in texts)
-
-    with serving() as server, connect(server) as peer:
-        peer.sendall(GET)
-        answer(peer)
-
-        def wakes() -> int:
-            before = switches()
-            time.sleep(0.5)
-            return switches() - before
-
-        # At first it may still be busy with the answer.
-        eventually(lambda: wakes() <= 2)
 
 
 @pytest.mark.parametrize(
