@@ -30,6 +30,16 @@ _MOST_IDS = 10
 _PHASES = (Transition.ADVISED, Transition.SCHEDULED, Transition.STARTED)
 _PENDING = "ScheduledEventPending"
 _NAMES = {Transition.STARTED: "ScheduledEventStarted"}
+# Of each alert; the configuration may add others.
+OWN_LABELS = (
+    "alertname",
+    "instance_name",
+    "event_id",
+    "event_type",
+    "event_source",
+    "phase",
+    "severity",
+)
 _DESCRIPTIONS = {
     Transition.ADVISED: (
         "The VM may be affected later, or never. Azure recommends moving its work elsewhere."
@@ -93,20 +103,12 @@ def alerts(
 
 def sample(transition: Transition, event_type: str, event_id: str, name: str, now: datetime) -> Alert:
     """Return an alert that is marked as a test."""
-    labels = {
-        "alertname": _NAMES.get(transition, _PENDING),
-        "instance_name": name,
-        "event_id": event_id,
-        "event_type": event_type,
-        "event_source": "Platform",
-        "phase": transition.value,
-        "severity": severity(transition, event_type).value,
-    }
+    labels = _labels(transition, name, event_id, event_type, "Platform")
     annotations = {
         "summary": f"(test) {event_type} of {name or socket.gethostname()} {transition.value}",
         "description": "notify-test sent this alert. It ends by itself after a minute.",
     }
-    return Alert({key: value for key, value in labels.items() if value}, annotations, now)
+    return Alert(labels, annotations, now)
 
 
 def _end(alert: Alert) -> datetime:
@@ -149,23 +151,19 @@ def _alert(
     life: Life, record: TransitionRecord, event_id: str, instance: str, more: Mapping[str, str]
 ) -> Alert:
     event, phase = life.event, record.transition
-    name = _NAMES.get(phase, _PENDING)
-    labels = {
-        "alertname": name,
-        "instance_name": instance,
-        "event_id": event_id,
-        "event_type": event.event_type,
-        "event_source": event.event_source,
-        "phase": phase.value,
-        "severity": severity(phase, event.event_type).value,
-    }
+    labels = _labels(phase, instance, event_id, event.event_type, event.event_source)
     annotations = {
         "summary": f"{event.event_type} of {instance or socket.gethostname()} {_when(life, phase)}",
         "description": _DESCRIPTIONS[phase],
     }
+    return Alert(dict(more) | labels, annotations, record.at)
+
+
+def _labels(phase: Transition, name: str, event_id: str, event_type: str, source: str) -> dict[str, str]:
+    alertname, grade = _NAMES.get(phase, _PENDING), severity(phase, event_type).value
+    values = (alertname, name, event_id, event_type, source, phase.value, grade)
     # An empty label is none.
-    own = {key: value for key, value in labels.items() if value}
-    return Alert(dict(more) | own, annotations, record.at)
+    return {label: value for label, value in zip(OWN_LABELS, values, strict=True) if value}
 
 
 def _when(life: Life, phase: Transition) -> str:

@@ -11,6 +11,7 @@ from exporter.config.loading import Loaded
 from exporter.config.match import Scope
 from exporter.config.yamlfile import Keys, YamlFile, dotted
 from exporter.errors import Mistakes
+from exporter.outputs.alertmanager.alerts import OWN_LABELS
 from exporter.outputs.alertmanager.client import AlertmanagerError, Client
 from exporter.outputs.output import Diagnosis, Level, Section
 
@@ -18,7 +19,6 @@ from exporter.outputs.output import Diagnosis, Level, Section
 ALERTMANAGER = "alertmanager"
 _API_PATH = "/api/v2"
 _HERE: Keys = ("alertmanager",)
-_OWN_LABELS = ("alertname", "instance_name", "event_id", "event_type", "event_source", "severity")
 
 
 class AlertmanagerSection(Section):
@@ -35,7 +35,7 @@ class AlertmanagerSection(Section):
         for name, value in settings.labels.items():
             if not re.fullmatch("[a-zA-Z_][a-zA-Z0-9_]*", name):
                 yield (*_HERE, "labels", name), "is not a valid name of a label; use letters, digits and _"
-            elif name in _OWN_LABELS:
+            elif name in OWN_LABELS:
                 yield (*_HERE, "labels", name), "is set by the exporter; choose another name"
             elif not value:
                 yield (*_HERE, "labels", name), "is empty, which is the same as no label; remove the label"
