@@ -100,6 +100,10 @@ class Facts(Table[int, Fact]):
             self._displace(number, fact)
             if added.pop(number, None) is None:
                 transaction.delete(self, number)
+        for displaced in self._displaced.values():
+            surplus = sum(size for size, _ in displaced) - MOST_BYTES
+            while surplus > 0:
+                surplus -= displaced.popleft()[0]
         for number, fact in added.items():
             transaction.put(self, number, fact)
 
@@ -108,8 +112,6 @@ class Facts(Table[int, Fact]):
             if cursor.lacks(number):
                 displaced = self._displaced.setdefault(name, deque(maxlen=CAPACITY))
                 displaced.append((_weight(fact), fact))
-                while sum(size for size, _ in displaced) > MOST_BYTES:
-                    displaced.popleft()
 
     def put(self, facts: Sequence[Fact]) -> None:
         """Add facts in a transaction of their own."""
