@@ -38,7 +38,7 @@ def is_sampled(event_id: str, share: float) -> bool:
 def traceparent(life: Life, what: Sequence[str], seen: Snapshot) -> str:
     """Return the W3C header that makes a receiver's span a child of one below the root of a life.
 
-    The sampled flag tells whether that span is exported.
+    The sampled flag says whether that span is exported.
     """
     is_exported = seen.has_series(life) and is_sampled(life.ids[0], seen.sampled_share)
     parent = span_id(life.identity or seen.host, life.key, what)

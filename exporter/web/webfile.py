@@ -160,7 +160,7 @@ def load(path: Path) -> WebSettings:
 
 
 def _protections(content: _WebFile) -> frozenset[str]:
-    """Return the keys that keep clients out, as a file has them; without one of them more are let in."""
+    """Return the keys of a file that restrict access; without any of them, more clients would have access."""
     section = content.tls_server_config or _TlsSection()
     asked = _CLIENT_AUTH.get(section.client_auth_type or "", ssl.VerifyMode.CERT_NONE)
     present = {

@@ -21,7 +21,7 @@ MAIL_SECONDS = 60.0
 CPU_SECONDS = 2
 # For all of a request besides the receiver's answer.
 _WORK_SECONDS = 10.0
-# What is wrong with an address that is no URL.
+# The fault of an address that is not a URL.
 NO_URL = "is not a valid URL; write it like mailto://user:password@example.com"
 # What a child writes when it exceeds that; not valid in JSON.
 OUT_OF_TIME = b"\x1b"

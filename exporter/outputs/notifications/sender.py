@@ -68,7 +68,7 @@ class _Places:
 
     @contextmanager
     def place(self, *, failed: bool, is_mail: bool) -> Iterator[bool]:
-        """Wait for a place, and hold it; yield False if there are no places any more."""
+        """Wait for a place, and hold it; yield False if this has been closed."""
         request = _Waiting(failed, is_mail)
         with self._changed:
             self._waiting.append(request)
@@ -84,7 +84,7 @@ class _Places:
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """Give out no more places."""
+        """Begin no further attempt."""
         with self._changed:
             self.is_closed = True
             self._changed.notify_all()

@@ -46,7 +46,7 @@ def cloud_event(message: AnyMessage) -> bytes:
 def send(address: Address, message: AnyMessage, traceparent: str, own_body: str = "") -> Delivery:
     """Make one attempt, with a body of the user's if it is given.
 
-    Of an answer that is no success, the first bytes are read for the reason.
+    If the answer is not a success, its first bytes are read for the reason.
     """
     content_type = (address.content_type or _OWN_CONTENT_TYPE) if own_body else _CONTENT_TYPE
     headers = {"Content-Type": content_type} | ({"traceparent": traceparent} if traceparent else {})
