@@ -30,7 +30,6 @@ _END_TO_END = (
     "commands/test_notify_test.py",
     "dashboards",
     "deploy",
-    "docs/test_commands.py",
     "docs/test_samples.py",
     "end_to_end",
     "faults",
