@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.end_to_end.program import children, eventually, metric
 from tests.end_to_end.vm import Vm, event, stop
-from tests.receivers import after, http_receiver, mail_receiver
+from tests.receivers import http_receiver
 
 
 def test_hanging_receivers_hold_up_nothing(vm: Vm) -> None:
@@ -67,58 +67,6 @@ def test_kills_of_the_sender_process_lose_nothing(vm: Vm) -> None:
     assert arrived().total() <= len(names) * (len(ids) + len(kills))
 
 
-def test_slow_receivers_get_every_message_once(vm: Vm) -> None:
-    """None of them is given up to make room for another: neither HTTP nor mail, which may take longer."""
-    with contextlib.ExitStack() as stack:
-        receivers = [stack.enter_context(http_receiver(after(2))) for _ in range(5)]
-        mailboxes = [stack.enter_context(mail_receiver()) for _ in range(3)]
-        for mailbox in mailboxes:
-            mailbox.seconds = 2
-        mailboxes[0].seconds = 11
-        mail = "mailto://127.0.0.1:{}/?from=a@example.com&to=b@example.com"
-        urls = [f"json://{one.authority}/" for one in receivers]
-        urls += [mail.format(one.port) for one in mailboxes]
-        targets = [{"name": f"t{number}", "url": url} for number, url in enumerate(urls)]
-        vm.configure(notifications={"targets": targets})
-        with vm.running() as process:
-            vm.tell(event("a"))
-
-            def delivered() -> float:
-                names = (target["name"] for target in targets)
-                count = partial(metric, vm.url, "notifications_total", outcome="delivered")
-                return sum(count(target=name) for name in names)
-
-            eventually(lambda: delivered() == len(targets), within=180)
-            stop(process)
-        assert [len(one.requests) for one in receivers] == [1] * 5
-        assert [len(one.mails) for one in mailboxes] == [1] * 3
-
-
-def test_targets_that_fail_starve_no_other(vm: Vm) -> None:
-    """One that is well gets its messages, while eight answer slowly with errors about graver events."""
-    with contextlib.ExitStack() as stack:
-        failing = [stack.enter_context(http_receiver(after(1, 500))) for _ in range(8)]
-        well = stack.enter_context(http_receiver())
-        targets = [
-            {"name": f"t{number}", "url": f"json://{one.authority}/"} for number, one in enumerate(failing)
-        ]
-        routes = [
-            {"match": {"event_types": ["Reboot"]}, "targets": [one["name"] for one in targets]},
-            {"match": {"event_types": ["Freeze"]}, "targets": ["well"]},
-        ]
-        targets.append({"name": "well", "url": f"json://{well.authority}/"})
-        vm.configure(notifications={"targets": targets, "routes": routes})
-        with vm.running():
-            grave = [event(f"grave {number}", EventType="Reboot") for number in range(5)]
-            vm.tell(*grave)
-            failed = partial(metric, vm.url, "notifications_total", outcome="failed")
-            eventually(lambda: sum(failed(target=f"t{number}") for number in range(8)) >= 8)
-            vm.tell(*grave, *(event(f"freeze {number}", EventType="Freeze") for number in range(6)))
-            eventually(lambda: len(well.requests) == 6)
-        for receiver in failing:
-            receiver.mood = 500
-
-
 def test_a_stop_waits_for_what_is_being_sent(vm: Vm) -> None:
     """What a receiver accepts after two seconds is not sent again after the next start."""
     with http_receiver() as receiver:
@@ -141,22 +89,3 @@ def test_a_stop_waits_for_what_is_being_sent(vm: Vm) -> None:
             vm.tell(event("a"), event("b"))
             eventually(lambda: len(receiver.requests) == 2)
         assert [one.json["subject"] for one in receiver.requests] == ["a", "b"]
-
-
-def test_a_stop_keeps_which_services_have_a_message(vm: Vm) -> None:
-    """Of the services of a tag, the one that has accepted a message does not get it again after a stop."""
-    with http_receiver() as fast, http_receiver("hang") as stuck:
-        file = vm.folder / "apprise.txt"
-        file.write_text("".join(f"oncall=json://{one.authority}/\n" for one in (fast, stuck)))
-        targets = [{"name": "oncall", "tag": "oncall"}]
-        vm.configure(notifications={"apprise_config": str(file), "targets": targets})
-        with vm.running() as process:
-            vm.tell(event("a"))
-            eventually(lambda: fast.requests)
-            stop(process)
-        stuck.mood = 200
-        stuck.released.set()
-        with vm.running():
-            delivered = partial(metric, vm.url, "notifications_total", target="oncall", outcome="delivered")
-            eventually(lambda: delivered() == 1)
-        assert (len(fast.requests), len(stuck.requests)) == (1, 1)

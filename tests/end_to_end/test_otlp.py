@@ -2,7 +2,7 @@
 
 from tests.end_to_end.program import eventually, metric
 from tests.end_to_end.vm import Vm, event, stop
-from tests.outputs.otlp.receiver import log_records, pushes, spans, values
+from tests.outputs.otlp.receiver import log_records, pushes, values
 from tests.receivers import Receiver, http_receiver
 
 PREFIX = "azure.scheduled_event."
@@ -42,26 +42,3 @@ def test_what_a_receiver_gets(vm: Vm) -> None:
 
 def environment(receiver: Receiver, **more: str) -> dict[str, str]:
     return {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{receiver.authority}"} | more
-
-
-def exported(vm: Vm) -> float:
-    return metric(vm.url, "spans_total", outcome="exported")
-
-
-def test_a_receiver_that_drips_holds_up_nothing(vm: Vm) -> None:
-    """Polling, messages and stopping continue while no span is accepted; all arrive once it recovers."""
-    with http_receiver("drip") as receiver, http_receiver() as chat:
-        environ = environment(receiver, OTEL_EXPORTER_OTLP_TIMEOUT="1")
-        with vm.running("--notify", f"json://{chat.authority}/", **environ) as process:
-            for number, listed in enumerate(([event()], [event(status="Started")], []), 1):
-                vm.tell(*listed)
-                eventually(lambda: len(chat.requests) == number)  # noqa: B023  # called at once
-            assert spans(receiver) == []
-            receiver.mood = 200
-            eventually(lambda: exported(vm) == 6)
-            eventually(lambda: metric(vm.url, "degraded", reason="tracing_failing") == 0)
-            assert len({span.span_id for span in spans(receiver)}) == 6
-            receiver.mood = "drip"
-            vm.tell(event("another"))
-            eventually(lambda: len(chat.requests) == 4)
-            stop(process)

@@ -10,7 +10,6 @@ import pytest
 from exporter.metrics import Metrics
 from exporter.simulator import Fault
 from exporter.watch.poller import Sleep
-from exporter.work import Loop
 from tests.bench import Bench, Build
 from tests.builders import FREEZE_ID, REBOOT_ID, raw_event
 from tests.clocks import HandClock
@@ -116,20 +115,6 @@ def test_a_step_of_the_clock_is_no_pause(build: Build, hours: int) -> None:
     bench.advance(60)
     assert unannounced(bench) == (0, 0)
     assert bench.metric("observed_pause_seconds_count") == 0
-
-
-def test_a_quiet_exporter_wakes_no_more_often(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an event that is Started, the poller wakes only to poll."""
-    bench = build()
-    polls, turn, turns = bench.metric("polls_total"), Loop.turn, list[str]()
-
-    def counted(loop: Loop) -> float | None:
-        turns.append(loop.name)
-        return turn(loop)
-
-    monkeypatch.setattr(Loop, "turn", counted)
-    bench.advance(60)
-    assert bench.metric("polls_total") == (polls or 0) + turns.count("poller")
 
 
 @pytest.mark.parametrize(

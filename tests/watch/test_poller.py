@@ -9,7 +9,6 @@ from exporter.model.views import Minute
 from exporter.simulator import Fault
 from exporter.transport import Answer, Request, Transport
 from exporter.watch.poller import Polls
-from exporter.work import Watchdog
 from tests.bench import Build
 from tests.clocks import NOW
 
@@ -72,11 +71,3 @@ def test_the_state_is_written_again(build: Build, fault: Fault | None) -> None:
     bench.simulator.set_fault(fault)
     bench.advance(15)
     assert file.exists()
-
-
-def test_what_hangs_is_noticed(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A poll has the time of its requests, and the pause after it a minute more than it should take."""
-    expected = {}
-    monkeypatch.setattr(Watchdog, "expect", lambda _, what, seconds: expected.update({what: seconds}))
-    build("imds: {poll_interval: 2s, timeout: 1s}").advance(3)
-    assert expected == {"the poll": 64, "the pause between two polls": 62}
