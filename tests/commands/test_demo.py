@@ -1,16 +1,13 @@
 import re
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any, cast
-from unittest.mock import Mock
 
 import pytest
 import requests
 
 from exporter.app import App, Options
 from exporter.clock import FastClock, SystemClock
-from exporter.commands.demo import Demo, Messages, demonstrating, frame, marked, next_steps
-from exporter.config import PROGRAM, Overrides
+from exporter.commands.demo import Demo, Messages, demonstrating, frame, marked
 from exporter.config.addresses import Address
 from exporter.model.messages import Delivery, Rendered, Severity
 from exporter.outputs.notifications.planning import Plan
@@ -82,57 +79,6 @@ def test_no_message_is_printed_twice() -> None:
     for one in (first, *[second] * 50):
         messages.keep(one)
     assert messages.after(told) == ([second] * 50, 53)
-
-
-def test_a_line_for_each_target() -> None:
-    """It says whether the last message arrived, or why not, below the headline, and changes with each."""
-    shown = demo(1, 1)
-    shown.messages.expect([Address("notify-1", "json://127.0.0.1:1"), Address("notify-2", "json://b/SeCrEt")])
-    shown.messages.record("notify-1", Delivery(delivered=False, reason="it refuses\tconnections"))
-    shown.messages.record("terminal", Delivery(delivered=True))
-    lines = frame(shown, 24).plain.split("\n")[3:6]
-    assert lines == [
-        "notify-1 (json://127.0.0.1): failed: it refuses?connections",
-        "notify-2 (json://...): no message yet",
-        "",
-    ]
-    shown.messages.record("notify-1", Delivery(delivered=True))
-    shown.messages.record("notify-2", Delivery(delivered=True, skipped=True))
-    assert [line.plain.partition(": ")[2] for line in shown.messages.arrivals()] == [
-        "arrived",
-        "no message yet",
-    ]
-
-
-def test_how_often_imds_is_polled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Often enough for simulated time, and another IMDS than the simulator as usual; it ends each time."""
-    app = Mock()
-    monkeypatch.setattr("exporter.commands.demo.App", app)
-    for endpoint in (None, "http://127.0.0.1:9"):
-        options = Options(overrides=Overrides(imds_endpoint=endpoint))
-        with demonstrating(options, HandClock()):
-            pass
-    asked = [(call.args[0].overrides, call.args[1].speed) for call in app.call_args_list]
-    assert [(one.poll_interval, at) for one, at in asked if one.state_directory] == [(0.25, 60), (None, 1)]
-    assert app.return_value.stop.call_count == 2
-
-
-@pytest.mark.parametrize(
-    ("script", "python", "program"),
-    [
-        (f"/bin/{PROGRAM}", "/bin/python", PROGRAM),
-        ("/x/exporter/__main__.py", "/bin/python", "/bin/python -m exporter"),
-        ("/x/exporter/__main__.py", f"{Path.cwd()}/bin/python", "bin/python -m exporter"),
-    ],
-)
-def test_what_to_try_next(monkeypatch: pytest.MonkeyPatch, script: str, python: str, program: str) -> None:
-    """Commands begin as the demo's own did; who has seen real messages is shown how to go on with them."""
-    monkeypatch.setattr("sys.argv", [script])
-    monkeypatch.setattr("sys.executable", python)
-    lines = next_steps(notify=False).splitlines()
-    assert lines[2].startswith(f"    {program} demo --notify 'mailto://")
-    assert lines[3:] == next_steps(notify=True).replace(" --notify URL", "").splitlines()[1:]
-    assert f"\n    {program} run --notify URL\n" in next_steps(notify=True)
 
 
 def test_all_of_the_demo_has_one_clock() -> None:
