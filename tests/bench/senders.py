@@ -45,7 +45,6 @@ class MemorySender(SenderProcess):
         super().__init__({})
         self.targets: dict[str, MemoryTarget] = {}
         self._child = Child(lambda _: None)
-        self.prepared = 0
         # What a test does while the next message is being sent; it returns the result.
         self.held: Callable[[], Delivery] | None = None
         self._is_real = is_real
@@ -65,13 +64,9 @@ class MemorySender(SenderProcess):
         return self._answer(request_of(msgspec.json.encode(request)))
 
     def prepare(self) -> None:
-        self.prepared += 1
+        """Do nothing, as `close` and `stop`: the next program uses it again."""
 
-    def close(self) -> None:
-        """Do nothing, as `stop`."""
-
-    def stop(self) -> None:
-        """Do nothing: the next program uses it again."""
+    close = stop = prepare
 
     def _answer(self, request: Request) -> Delivery | Checked:
         if self._is_real or not isinstance(request, Send | CheckTarget):

@@ -10,7 +10,7 @@ import pytest
 
 from tests.bench import VM, Bench, Build
 from tests.bench.bench import NAMELESS
-from tests.builders import FREEZE_ID, NOT_BEFORE, REBOOT_ID, raw_event
+from tests.builders import FREEZE_ID, REBOOT_ID, raw_event
 from tests.clocks import NOW
 from tests.receivers import Receiver, http_receiver
 
@@ -285,30 +285,6 @@ def test_new_credentials_go_with_the_next_request(build: Build, receiver: Receiv
     bench.advance(2)
     assert ["authorization" in one.headers for one in receiver.requests] == [False, True]
     assert held(bench, receiver) == before
-
-
-@pytest.mark.parametrize(
-    ("event", "labels", "summary"),
-    [
-        ({"EventType": "Preempt"}, (PENDING, "critical"), "Preempt of {} scheduled, not before {}"),
-        (
-            {"EventStatus": "Advisory", "EventType": "Preempt"},
-            (PENDING, "warning"),
-            "Preempt of {} advised, not before {}",
-        ),
-        ({"EventStatus": "Started"}, (BEGUN, "info"), "Freeze of {} started at 2026-03-04 22:00:0"),
-    ],
-)
-def test_severity_and_text_are_those_of_the_phase(
-    build: Build, receiver: Receiver, event: dict[str, str], labels: tuple[str, str], summary: str
-) -> None:
-    """Each phase has the severity of the scale, and its own summary."""
-    bench = build(settings(receiver, more=", match: {target: any}"))
-    bench.show(raw_event(**event), raw_event(EventId=REBOOT_ID, Resources=["WestNO_1"]), wait=2)
-    (alert,) = posted(receiver)
-    assert (alert["labels"]["alertname"], alert["labels"]["severity"]) == labels
-    wanted = summary.format(VM, f"{NOT_BEFORE.replace(tzinfo=None)} UTC")
-    assert alert["annotations"]["summary"].startswith(wanted)
 
 
 def test_a_condition_on_the_time_begins_and_ends_an_alert(build: Build, receiver: Receiver) -> None:

@@ -3,21 +3,16 @@
 import logging
 import threading
 from collections.abc import Callable
-from datetime import timedelta
-from email.utils import format_datetime
 from typing import Any
 
 import pytest
 
 from exporter.imds.client import ImdsClient
-from exporter.metrics import Metrics
 from exporter.outputs.approval.approvals import Approvals
 from exporter.simulator import Fault
 from tests.bench import Bench, Build
 from tests.bench.bench import start_nameless
 from tests.builders import FREEZE_ID, REBOOT_ID, raw_event
-from tests.clocks import NOW
-from tests.docs.pages import blocks
 from tests.outputs.approval.support import transitions
 
 OFF = "approval: {mode: 'off'}"
@@ -64,19 +59,6 @@ def test_why_an_event_is_held(
     bench.show()
     assert set(bench.api("past")[0]["approval"].values()) == {None}
     assert bench.approved == []
-
-
-def test_a_predicted_failure_is_approved_at_night(build: Build) -> None:
-    """The example of the documentation waits for its window, and leaves events with a short notice alone."""
-    (example,) = (block.text for block in blocks("yaml") if "name: predicted-failure" in block.text)
-    bench = build(f"{example}\nimds: {{poll_interval: 1m}}")
-    # The bench begins at 23:00 in Berlin.
-    days = {"EventType": "Redeploy", "NotBefore": format_datetime(NOW + timedelta(days=3), usegmt=True)}
-    routine = raw_event(EventId=REBOOT_ID, EventType="Reboot")
-    bench.show(raw_event(**days), routine, wait=1700)
-    assert bench.approved == []
-    bench.advance(120)
-    assert bench.approved == [FREEZE_ID]
 
 
 def test_an_approval_in_messages_and_in_the_api(build: Build) -> None:
@@ -129,34 +111,6 @@ def test_a_required_hook_that_goes_and_comes_back(build: Build) -> None:
     assert (approval(bench)["reason"] or "").endswith("did not run for it")
     bench.show(raw_event(EventId="b"))
     assert bench.approved == ["b"]
-
-
-def test_a_reload_during_a_poll(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is approved any more by the rules before it."""
-    bench, fetch = build(APPROVE), ImdsClient.fetch
-
-    def reloading(client: ImdsClient) -> bytes:
-        monkeypatch.setattr(ImdsClient, "fetch", fetch)
-        bench.file.write_text(OFF)
-        bench.app.reload()
-        return fetch(client)
-
-    monkeypatch.setattr(ImdsClient, "fetch", reloading)
-    bench.show(raw_event())
-    assert (len(bench.api("current")), bench.approved) == (1, [])
-
-
-def test_an_event_that_has_started_is_not_shown_as_waiting(
-    build: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The state of its approval ends with the document that lists it as Started, not some time later."""
-    bench = build(APPROVE.replace("approve}", "approve, delay: 1h}"))
-    bench.show(raw_event())
-    assert approval(bench)["state"] == "waiting"
-    shown = []
-    monkeypatch.setattr(Metrics, "happened", lambda *_: shown.append(approval(bench)["state"]))
-    bench.show(raw_event(EventStatus="Started", NotBefore=""))
-    assert shown == [None]
 
 
 FREEZES = (
@@ -251,38 +205,6 @@ def test_a_slow_disk_does_not_keep_the_exporter_from_looking(
     bench.show(raw_event())
     assert [ids for _, ids in bench.asked[before:]].count("") >= 8
     assert bench.approved == [FREEZE_ID]
-
-
-@pytest.mark.parametrize("wait", [after_recording, in_the_rate_limiter])
-def test_a_reload_replaces_the_client_of_a_request_that_waits(
-    build: Build, monkeypatch: pytest.MonkeyPatch, wait: Callable[[Bench, pytest.MonkeyPatch, Then], None]
-) -> None:
-    """The configuration may name another endpoint: the client of the former one sends nothing more."""
-    bench = build(APPROVE)
-    closed, sent = list[ImdsClient](), list[bool]()
-    approve, close = ImdsClient.approve, ImdsClient.close
-
-    def approving(client: ImdsClient, event_id: str, confirm: Callable[[], None]) -> None:
-        def confirmed() -> None:
-            confirm()
-            sent.append(client in closed)
-
-        approve(client, event_id, confirmed)
-
-    monkeypatch.setattr(ImdsClient, "approve", approving)
-
-    def closing(client: ImdsClient) -> None:
-        closed.append(client)
-        close(client)
-
-    def reload(bench: Bench) -> None:
-        bench.reload(APPROVE)
-        bench.advance(2)
-
-    monkeypatch.setattr(ImdsClient, "close", closing)
-    wait(bench, monkeypatch, reload)
-    bench.show(raw_event(), wait=10)
-    assert (bench.approved, sent, len(closed)) == ([FREEZE_ID], [False], 1)
 
 
 def test_an_answer_after_the_end(

@@ -3,7 +3,7 @@
 import logging
 import re
 import sqlite3
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from tests.bench import Bench, Build
 from tests.bench.senders import OK
 from tests.builders import message, raw_event
 from tests.clocks import NOW
-from tests.state_support import alter, no_room_for_files, on_disk
+from tests.state_support import alter, no_room_for_files
 
 DOWN = Delivery(delivered=False, reason="it refuses connections")
 ONCALL = "notifications: {targets: [{name: oncall, url: 'json://receiver.test'}], retry_for: 1h}\n"
@@ -76,30 +76,6 @@ def test_an_incident_that_waited(build: Build, not_taken: Delivery) -> None:
     bench.advance(1800)
     assert (told(bench), bench.metric("notifications_pending")) == (["a"], 0)
     assert bench.metric("notifications_total", outcome="refused") == (0 if not_taken.delivered else 3)
-
-
-def test_an_incident_of_another_type(build: Build) -> None:
-    """The messages of a life carry one key, by the routes for its type; another type has its own."""
-    route = "{targets: [oncall], match: {event_types: [%s], target: %s}}"
-    bench = build(
-        ONCALL.replace("]", f"], routes: [{route % ('Reboot', 'any')}, {route % ('Freeze', 'self')}]")
-    )
-    for event_type in ("Reboot", "Freeze"):
-        bench.show(*events("a", EventType=event_type), wait=60)
-    bench.restart()
-    bench.show()
-    found = [(one.incident, one.resolves) for one in bench.sent()]
-    assert found == [(key, over) for key in ("a", "a/WestNO_0") for over in (False, True)]
-
-
-@pytest.mark.parametrize("event_type", ["Freeze", "Reboot"])
-def test_an_incident_of_other_vms_that_this_one_joins(build: Build, event_type: str) -> None:
-    """It stays open; what was never graver than info has opened none."""
-    bench = build(ONCALL.replace("]", "], routes: [{targets: [oncall], match: {target: any}}]"))
-    for resources in (["WestNO_1"], ["WestNO_0", "WestNO_1"]):
-        bench.show(*events("a", EventType=event_type, Resources=resources), wait=60)
-    found = [(one.message.incident, one.is_open) for one in bench.sender().requests]
-    assert found == [("a", False), ("a", event_type == "Reboot")]
 
 
 def test_a_storm_goes_out_gravest_first(build: Build) -> None:
@@ -338,18 +314,6 @@ def test_a_message_that_is_dropped_while_it_is_sent(build: Build, monkeypatch: p
     assert (counts, bench.metric("notification_delay_seconds_count")) == ([1, 1], 1)
 
 
-def test_a_target_that_has_nothing_to_do_has_no_thread(build: Build) -> None:
-    """Configured targets have no threads before the first message, nor is there a process without targets."""
-    bench = build(TWO.replace("retry_for", "routes: [{targets: [oncall]}], retry_for"))
-    bench.show(*events("a"))
-    assert [one.name for one in bench.loops.due if one.name.startswith("notify")] == ["notify oncall"]
-    assert [bench.metric("notifications_pending", target=name) for name in ("oncall", "backup")] == [0, 0]
-    prepared = bench.senders.prepared
-    bench.reload("")
-    bench.show(*events("a", "b"))
-    assert 0 < prepared == bench.senders.prepared
-
-
 @pytest.mark.parametrize("is_late", [False, True])
 def test_a_target_that_goes_and_comes_back(
     build: Build, caplog: pytest.LogCaptureFixture, is_late: bool
@@ -445,28 +409,6 @@ def test_how_long_a_message_waits(build: Build) -> None:
     bench.clock.set_wall(NOW)
     bench.advance(2200)
     assert bench.metric("notifications_total", outcome="expired") == 1
-
-
-def marks(bench: Bench) -> list[tuple[str, str]]:
-    """Return target and life of all records of messages that the disk has."""
-    return [(target, life) for target, life, *_ in on_disk(bench.state, "notifications")]
-
-
-def test_what_is_remembered(build: Build) -> None:
-    """A message that was sent leaves a mark for 90 days; one that waits stays, and so does its content."""
-    bench = build(TWO)
-    bench.loops.idle.add("notify backup")
-    bench.show(*events("a"))
-    records = on_disk(bench.state, "notifications")
-    mark = records["oncall", "a", 1, ""]
-    assert (mark.keys(), mark["outcome"]) == ({"done", "outcome", "payload"}, "delivered")
-    assert "done" not in records["backup", "a", 1, ""]
-    rest = datetime.fromisoformat(mark["done"]) + HISTORY - bench.clock.now()
-    bench.clock.pass_seconds(rest.total_seconds())
-    bench.show(*events("a", "b"))
-    assert marks(bench) == [(target, life) for life in "ab" for target in ("oncall", "backup")]
-    bench.show(*events("a", "b", "c"))
-    assert marks(bench)[:2] == [("backup", "a"), ("oncall", "b")]
 
 
 def test_what_an_event_leaves_when_it_is_forgotten(build: Build) -> None:
@@ -590,27 +532,6 @@ def test_the_order_of_one_document(build: Build) -> None:
             "scheduled",
         ]
         bench.show(wait=60)
-
-
-@pytest.mark.parametrize("exporter_is_down", [False, True])
-def test_what_waited(build: Build, *, exporter_is_down: bool) -> None:
-    """Of each event its newest message alone goes out; each one that it stands for is counted."""
-    bench = build(ONCALL)
-    ids = [f"{number:02}" for number in range(20)]
-    if exporter_is_down:
-        bench.loops.idle.add("notify oncall")
-    bench.sender().answer = lambda _: DOWN
-    bench.show(*events(*ids))
-    bench.show(*events(*ids[:-1], DurationInSeconds=9), *events("19", EventStatus="Started"))
-    bench.loops.idle.clear()
-    bench.sender().answer = lambda _: OK
-    bench.restart() if exporter_is_down else bench.advance(60)
-    assert len(bench.sent()) == 20
-    assert sum("updated" in one.title for one in bench.sent()) == 19
-    assert bench.metric("notifications_total", outcome="delivered") == 40
-    assert bench.metric("notifications_pending") == 0
-    bench.show(*events(*ids, "x", "y"), wait=5)
-    assert told(bench)[-2:] == ["x", "y"]
 
 
 @pytest.mark.parametrize("lives", [2, 7])

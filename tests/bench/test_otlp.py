@@ -303,23 +303,18 @@ def test_a_receiver_that_fails(build: Build, caplog: pytest.LogCaptureFixture, s
 
 
 def test_the_queue_is_bounded(build: Build, caplog: pytest.LogCaptureFixture) -> None:
-    """While a receiver is down for long the oldest records are dropped; the rest goes in growing batches."""
+    """While a receiver is down for long the oldest records are dropped, which is counted and logged."""
     bench = build(LOGS)
     receiver = bench.receivers[Signal.LOGS]
     receiver.problem = "down"
-    show(bench, "first", "second")
     every = [f"x{number}" for number in range(2000)]
     for start in range(0, len(every), 500):
         show(bench, *every[start : start + 500])
-    assert counted(bench)[0] == 0
     assert "log records dropped" in caplog.text
-    receiver.problem, receiver.answer = "", (answer := Mock(side_effect=receiver.answer))
+    receiver.problem = ""
     bench.advance(300)
-    sizes = [len(call.args[0]) for call in answer.mock_calls]
-    assert sizes[:9] == [1, 2, 4, 8, 16, 32, 64, 128, 256]
-    assert max(sizes) <= 512
     assert {*every[-500:]} < {*ids(bench)}
-    assert not {"first", *every[:500]} & {*ids(bench)}
+    assert not {*every[:500]} & {*ids(bench)}
     # Of each transition there is one, and of the problem there are two.
     assert sum(one or 0 for one in counted(bench)) == (bench.metric("transitions_total") or 0) + 2
 
@@ -455,17 +450,3 @@ def test_the_resource_after_a_restart_without_facts(build: Build, *, reboots: bo
     assert before[1] == VM
     after = [socket.gethostname()] * 2 if reboots else before
     assert [receiver.attributes[name] for name in names] == after
-
-
-def test_what_cannot_be_set_up(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the SDK refuses a variable the reason is reported, and records are queued until that is fixed."""
-    bench = build()
-    with monkeypatch.context() as patch:
-        reason = ValueError("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT must be a non-negative integer but got x")
-        patch.setattr("exporter.outputs.otlp.logs.exporter", Mock(side_effect=reason))
-        bench.reload(LOGS)
-        bench.show(raw_event())
-        assert "cannot be set up: OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT" in bench.api("problems")[0]
-        bench.restart()
-    bench.restart()
-    assert (ids(bench), bench.api("problems")) == ([FREEZE_ID], [])

@@ -112,27 +112,6 @@ def test_the_incident_of_each_type(build: Build) -> None:
     assert sent == [(f"{FREEZE_ID}/WestNO_0", over) for over in (True, False, True)]
 
 
-def test_each_change_of_the_type_is_reported(build: Build) -> None:
-    """It is at once, also within a minute of another update or change, and to a less severe type."""
-    bench = build(ONCALL)
-    bench.show(FREEZE)
-    bench.show(FREEZE | {"Description": "Soon."})
-    bench.show(REBOOT)
-    bench.show(FREEZE)
-    bench.show(raw_event(EventType="Preempt"))
-    bench.show(STARTED)
-    assert told(bench)[2:] == [
-        "Freeze cancelled, became Reboot",
-        "Reboot scheduled",
-        "Reboot cancelled, became Freeze",
-        "Freeze scheduled",
-        "Freeze cancelled, became Preempt",
-        "Preempt scheduled",
-        "Preempt cancelled, became Freeze",
-        "Freeze started",
-    ]
-
-
 def test_a_type_that_flips_is_not_approved(build: Build) -> None:
     """The delay begins anew with each life, so that an approval waits until the type stays."""
     bench = build(REBOOTS.replace("[Reboot]", "[Reboot, Freeze]").replace("approve,", "approve, delay: 5s,"))

@@ -234,16 +234,6 @@ def test_in_service_by_default(build: Build, fields: dict[str, Any], status: int
     assert bench.request("/-/in-service")[0] == 200
 
 
-def test_a_start_that_was_not_seen(build: Build) -> None:
-    """The impact of an event that starts while IMDS is silent for over 30 s is not known."""
-    bench = build()
-    bench.outage(45)
-    bench.show(raw_event(**STARTED), wait=15)
-    bench.show()
-    assert bench.metric("transitions_total", transition="completed") == 1
-    assert bench.metric("impact_seconds_count") == 0
-
-
 @pytest.mark.parametrize("kill", [False, True])
 def test_a_start_during_a_restart(build: Build, kill: bool) -> None:
     """It counts as observed if the polls around it are at most 30 s apart, also across a kill."""
@@ -373,21 +363,6 @@ def test_gone_while_the_exporter_was_down(build: Build, *, reboots: bool, outcom
     assert bench.metric("transitions_total", event_type="Reboot", transition=outcome) == 1
 
 
-def test_hooks_wait_for_the_name_on_another_boot(build: Build) -> None:
-    """Those that have run do not run again, and those for a phase that began meanwhile run once."""
-    bench = build(HOOK)
-    a, b = (raw_event(EventId=name) for name in ("a", "b"))
-    bench.show(a, b)
-    bench.simulator.set_fault(NAMELESS)
-    bench.clock.reboot()
-    bench.restart()
-    bench.show(a | STARTED, b)
-    assert sorted(ran(bench)) == [("a", "scheduled"), ("b", "scheduled")]
-    bench.simulator.set_fault(None)
-    bench.advance(70)
-    assert sorted(ran(bench)) == [("a", "scheduled"), ("a", "started"), ("b", "scheduled")]
-
-
 def test_a_reload_may_name_the_vm(build: Build) -> None:
     """A configured name precedes that of IMDS; without it the name is unknown again until IMDS tells it."""
     bench = start_nameless(build, "")
@@ -452,26 +427,6 @@ def test_defects(build: Build, caplog: pytest.LogCaptureFixture) -> None:
     assert [record.__dict__["count"] for record in caplog.records if "more" in record.getMessage()] == [2]
     bench.show(raw_event(EventId="new"))
     assert bench.api("problems") == []
-
-
-def test_what_happened_during_a_stop(build: Build, caplog: pytest.LogCaptureFixture) -> None:
-    """Known events are reported once; those that ended meanwhile end with the first document."""
-    bench = build()
-    bench.show(raw_event(), raw_event(EventId="b"), raw_event(**REBOOT) | STARTED)
-    bench.restart(after=60)
-    caplog.set_level(logging.INFO, "exporter")
-    bench.advance(5)
-    assert bench.metric("transitions_total") == 0
-    bench.app.stop()
-    bench.show(raw_event(), wait=0)
-    bench.start()
-    bench.advance(5)
-    ended = {
-        record.__dict__["transition"] for record in caplog.records if record.getMessage() == "transition"
-    }
-    assert ended == {"cancelled", "completed"}
-    assert bench.metric("impact_seconds_count") == 0
-    assert [one["id"] for one in bench.api("current")] == [FREEZE_ID]
 
 
 def test_an_uneventful_poll_logs_nothing(build: Build, caplog: pytest.LogCaptureFixture) -> None:
