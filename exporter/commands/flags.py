@@ -23,6 +23,7 @@ from exporter.config import (
     parse_instance_name,
     parse_poll_interval,
 )
+from exporter.config.yamlfile import repeated
 from exporter.errors import ExporterError, cause, is_encodable, one_line
 from exporter.timefmt import parse_duration
 
@@ -31,7 +32,7 @@ _STATE_DIRECTORY = "$STATE_DIRECTORY, else the default directory of the platform
 
 
 class Parsed(click.ParamType[object]):
-    """The type of a flag with a ``parse`` function, whose ValueError is the message."""
+    """The type of a flag with a ``parse`` function, whose ValueError is what is wrong with the value."""
 
     def __init__(self, name: str, parse: Callable[[str], object]) -> None:
         self.name = name
@@ -41,7 +42,9 @@ class Parsed(click.ParamType[object]):
         try:
             return self._parse(str(value))
         except ValueError as error:
-            self.fail(str(error), param, ctx)
+            # With "@" it may be a password, as it is with "://".
+            subject = "" if "@" in str(value) else repeated(value, ())
+            self.fail(f"{subject or 'the value'} {error}", param, ctx)
 
 
 def _exporter_url(text: str) -> str:
@@ -353,7 +356,7 @@ def _read(path: Path) -> dict[str, str]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ExporterError(f"--service: {path} cannot be read: {error}; run this as root") from error
+        raise ExporterError(f"--service: {path} cannot be read: {cause(error)}; run this as root") from error
     pairs = (line.strip().partition("=") for line in lines if line.strip()[:1] not in ("", "#", ";"))
     return {name: "".join(shlex.split(value)) if value[:1] in "'\"" else value for name, _, value in pairs}
 

@@ -5,7 +5,7 @@ import errno
 import socket
 from pathlib import Path
 
-from exporter.errors import ConfigurationError, ExporterError
+from exporter.errors import ConfigurationError, ExporterError, one_line
 
 BACKLOG = 1024
 _FLAG = "--web.listen-address"
@@ -25,12 +25,16 @@ def listen(address: str) -> socket.socket:
     try:
         listener = _bind(host, port)
     except (socket.gaierror, ValueError) as error:
-        raise ConfigurationError(f"{_FLAG}: the name of the host cannot be resolved; correct it") from error
+        raise ConfigurationError(
+            f"{_FLAG}: the name of the host, {one_line(repr(host))}, cannot be resolved; correct it"
+        ) from error
     except OSError as error:
         # `create_server` appends the address as a Python tuple.
         reason = (error.strerror or str(error)).partition(" (while")[0].lower()
         if error.errno == errno.EADDRINUSE:
             reason += f"{_listening(int(port))}; stop it, or choose another port with {_FLAG}"
+        else:
+            reason += f"; choose another address with {_FLAG}"
         raise ExporterError(f"cannot listen on {address}: {reason}") from error
     # Accepted connections inherit this option. Without it, the body of a response can be delayed by 40 ms
     # until the client acknowledges the head.
@@ -61,13 +65,18 @@ def _listening(port: int) -> str:
 def _split(address: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     remedy = "use a form like :9843, 127.0.0.1:9843 or [::1]:9843"
-    if not colon or set("/@") & set(address):
-        raise ConfigurationError(f"{_FLAG}: is not HOST:PORT; {remedy}")
+    if set("/@") & set(address):
+        # It may contain a password.
+        raise ConfigurationError(f"{_FLAG}: the value is not HOST:PORT; {remedy}")
+    if not colon:
+        raise ConfigurationError(f"{_FLAG}: {one_line(repr(address))} is not HOST:PORT; {remedy}")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if ":" in host and bare == host:
         raise ConfigurationError(f"{_FLAG}: an IPv6 address needs brackets; {remedy}")
     if not (port.isascii() and port.isdigit() and int(port) <= 65535):
-        raise ConfigurationError(f"{_FLAG}: the port is not a number from 0 to 65535; {remedy}")
+        raise ConfigurationError(
+            f"{_FLAG}: the port, {one_line(repr(port))}, is not a number from 0 to 65535; {remedy}"
+        )
     return bare, int(port)
 
 

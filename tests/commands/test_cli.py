@@ -40,13 +40,19 @@ def error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *
         ),
         (["run", "--log.level", URL], "'--log.level': must be one of: debug, info, warning, error"),
         (["run", f"--log.format={URL}"], "'--log.format': must be one of: logfmt, json"),
-        (["run", "--poll.interval", URL], "'--poll.interval': is not a valid duration; write it like 500ms,"),
-        (["run", "--poll.interval", "10ms"], "'--poll.interval': is out of range; "),
+        (
+            ["run", "--poll.interval", URL],
+            "'--poll.interval': the value is not a valid duration; write it like 500ms,",
+        ),
+        (["run", "--poll.interval", "10ms"], "'--poll.interval': '10ms' is out of range; "),
         (
             ["run", "--imds.endpoint", URL],
-            "'--imds.endpoint': is not a valid URL; write a URL without path, ",
+            "'--imds.endpoint': the value is not a valid URL; write a URL without path, ",
         ),
-        (["run", "--instance.name", URL], "'--instance.name': is a URL, which is not possible here"),
+        (
+            ["run", "--instance.name", URL],
+            "'--instance.name': the value is a URL, which is not possible here",
+        ),
         *(
             (["simulate", "--instances", value], "'--instances': must be a number from 1 to 1000")
             for value in (URL, "0")
@@ -56,23 +62,26 @@ def error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *
             for value in (URL, "0.09")
         ),
         (["simulate", "--scenario", URL], ": there is no such scenario; must be one of: live-migration, "),
-        (["notify-test", "--target", URL], "'--target': is a URL, and names appear in logs and metrics; "),
+        (
+            ["notify-test", "--target", URL],
+            "'--target': the value is a URL, and names appear in logs and metrics; ",
+        ),
         (["notify-test", "--transition", URL], "'--transition': must be one of: advised, "),
         (["run", "--config.file", "a.yml"], "a.yml: cannot be read: No such file or directory"),
         (["run", "--web.config.file", "a.yml"], "a.yml: cannot be read: No such file or directory"),
-        (["run", "--web.listen-address", URL], "--web.listen-address: is not HOST:PORT; use a form like"),
+        (["run", "--web.listen-address", URL], "--web.listen-address: the value is not HOST:PORT; use"),
         (["run", "--notify", "nonsense"], "--notify: URL 1: is not a valid URL; write it like mailto://"),
         (["demo", "--notify", "slack://x"], "--notify: URL 1: Apprise does not accept this slack:// URL"),
         *(
-            (["events", "--exporter.url", text], ": is not a valid URL; write it like http://127.0.0.1:9843")
+            (["events", "--exporter.url", text], " is not a valid URL; write it like http://127.0.0.1:9843")
             for text in WRONG
         ),
     ],
 )
-def test_an_error_names_the_flag_and_not_the_value(
+def test_an_error_names_the_flag_and_no_secret(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
-    """Any value may be a secret in the wrong place."""
+    """A value that looks like an address is not repeated: it may be a secret in the wrong place."""
     assert message in error(monkeypatch, capsys, *words)
 
 
@@ -146,9 +155,13 @@ def test_how_commands_log(monkeypatch: pytest.MonkeyPatch, words: str, style: st
     ("name", "value", "fault"),
     [
         ("SCHEDULED_EVENTS_LOG_LEVEL", "too loud", "must be one of: debug, info, warning, error"),
-        ("SCHEDULED_EVENTS_POLL_INTERVAL", "1 day", "is not a valid duration; write it like 500ms,"),
-        ("SCHEDULED_EVENTS_IMDS_ENDPOINT", "imds", "is not a valid URL; write a URL without path, like"),
-        ("SCHEDULED_EVENTS_INSTANCE_NAME", "vm ", "begins or ends with a space; remove it"),
+        ("SCHEDULED_EVENTS_POLL_INTERVAL", "1 day", "'1 day' is not a valid duration; write it like 500ms,"),
+        (
+            "SCHEDULED_EVENTS_IMDS_ENDPOINT",
+            "imds",
+            "'imds' is not a valid URL; write a URL without path, like",
+        ),
+        ("SCHEDULED_EVENTS_INSTANCE_NAME", "vm ", "'vm ' begins or ends with a space; remove it"),
         ("SCHEDULED_EVENTS_WEB_ENABLE_LIFECYCLE", "perhaps", "must be true or false"),
     ],
 )

@@ -15,27 +15,27 @@ from tests.end_to_end.program import free_port
 from tests.serving.support import GET, answer, echo
 
 _REMEDY = "use a form like :9843, 127.0.0.1:9843 or [::1]:9843"
-_NO_PORT = f"the port is not a number from 0 to 65535; {_REMEDY}"
-_NO_HOST = "the name of the host cannot be resolved; correct it"
+_NO_PORT = f"is not a number from 0 to 65535; {_REMEDY}"
 
 
 @pytest.mark.parametrize(
     ("address", "message"),
     [
+        ("9843", f"'9843' is not HOST:PORT; {_REMEDY}"),
         *(
-            (address, f"is not HOST:PORT; {_REMEDY}")
-            for address in ("9843", "http://127.0.0.1:9843", "user:secret@host.example:80")
+            (address, f"the value is not HOST:PORT; {_REMEDY}")
+            for address in ("http://127.0.0.1:9843", "user:secret@host.example:80")
         ),
         ("::1:9843", f"an IPv6 address needs brackets; {_REMEDY}"),
-        *((address, _NO_PORT) for address in (":http", ":65536", ":-1", ":")),
+        *((f":{port}", f"the port, '{port}', {_NO_PORT}") for port in ("http", "65536", "-1", "")),
         *(
-            (address, _NO_HOST)
-            for address in ("256.0.0.1:65535", "[nonsense:0", "a\0b:0", f"{'x' * 70}.example:0")
+            (f"{host}:0", f"the name of the host, {host!r}, cannot be resolved; correct it")
+            for host in ("256.0.0.1", "[nonsense", "a\0b", f"{'x' * 70}.example")
         ),
     ],
 )
 def test_a_bad_address_is_told(address: str, message: str) -> None:
-    """The message names the flag, what is wrong, and the remedy, and does not repeat the address."""
+    """The message names the flag, what is wrong, and the remedy; it does not repeat a URL or a password."""
     with pytest.raises(ConfigurationError) as caught:
         listen(address)
     assert str(caught.value) == f"--web.listen-address: {message}"
