@@ -213,16 +213,30 @@ def _plain(kind: Any) -> tuple[Any, Callable[[object], object] | None]:
 
 def _explained(message: str, kind: Any, data: object, shown: str) -> str:
     """Return what msgspec says about a value in the words of this program; ``shown`` is what is repeated."""
-    if message.startswith("Invalid enum value"):
-        return f"{shown} is not supported; {did_you_mean(str(data), _choices(kind))}".lstrip()
+    choices = _choices(kind)
+    if choices and isinstance(data, str | bool | int | float):
+        return f"{shown} is not supported; {did_you_mean(str(data), choices)}".lstrip()
     if unfit := re.fullmatch(r"Expected `(.+?)`, got `(.+?)`", message):
         wanted, got = unfit[1].split(" | "), unfit[2]
-        # No, off and 7 are valid names, but not strings in YAML.
-        remedy = "; put it in quotes" if wanted == ["str"] and got in ("bool", "int", "float") else ""
+        remedy = _remedy(wanted[0], got, kind, data)
         types = " or ".join(_JSON_TYPES.get(word, word) for word in wanted)
         value = f" ({shown})" if shown else ""
         return f"must be {types}, but is {_JSON_TYPES.get(got, got)}{value}{remedy}"
     return message
+
+
+def _remedy(wanted: str, got: str, kind: Any, data: object) -> str:
+    is_word = isinstance(data, str) and data.lower() in ("true", "false", "yes", "no", "on", "off")
+    # No, off and 7 are valid names, but not strings in YAML.
+    if wanted == "str":
+        return "; put it in quotes" if got in ("bool", "int", "float") else "; write a single value"
+    if wanted == "array":
+        has_keys = get_origin(kind) in (tuple, list) and _is_struct(get_args(kind)[0])
+        return "; begin each entry with a hyphen" if has_keys else "; write it like [first, second]"
+    if wanted == "object":
+        return "; write it like {key: value}"
+    is_number = wanted == "int" and re.fullmatch("0|[1-9][0-9]*", str(data))
+    return "; remove the quotes" if is_number or (wanted == "bool" and is_word) else ""
 
 
 def _choices(kind: Any) -> list[str]:

@@ -15,7 +15,7 @@ Keys = tuple[str | int, ...]
 _MOST_CHARACTERS = 256 * 1024
 _MOST_VALUES = 20_000
 _DEEPEST = 32
-_TOO_DEEP = "is nested too deeply, or an anchor contains itself"
+_TOO_DEEP = "it is nested too deeply, or an anchor contains itself"
 _TAG = "tag:yaml.org,2002:"
 # In YAML 1.1 2020-07-01 is a date, 22:00 the number 1320 and 010 is 8; here they stay text.
 _PLAIN = {
@@ -24,16 +24,16 @@ _PLAIN = {
     f"{_TAG}timestamp": re.compile("(?!)"),
 }
 # What PyYAML reports for common mistakes, and what to write instead.
-_BRACE = "has a { where none can be; within {...} or [...] put ${NAME} in quotes"
+_BRACE = "no { is possible here; within {...} or [...] put ${NAME} in quotes"
 _REMEDIES = {
     "expected ',' or '}', but got '{'": _BRACE,
     "expected ',' or ']', but got '{'": _BRACE,
-    "expected <block end>": "is indented unlike the lines above; align the keys of a mapping",
-    r"found character '\t'": "is indented with a tab; use spaces",
-    "could not determine a constructor": "has an unsupported tag; put text in quotes",
-    "found unhashable key": "has a key that is a list or a mapping; use text",
-    "but found another document": "has a second document; keep one",
-    "mapping values are not allowed": "has a colon in its value, or is indented too far; use quotes",
+    "expected <block end>": "the line is indented unlike those above; align the keys",
+    r"found character '\t'": "the line is indented with a tab; use spaces",
+    "could not determine a constructor": "the tag is not supported; put text in quotes",
+    "found unhashable key": "a key is a list or a mapping; use text",
+    "but found another document": "there is a second document; keep one",
+    "mapping values are not allowed": "a colon in a value, or too far indented; put the value in quotes",
 }
 # Values at these keys, and in them, may be secrets.
 _SECRET_KEYS = frozenset({"url", "urls", "webhook", "headers", "basic_auth_users", "key"})

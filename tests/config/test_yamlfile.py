@@ -36,15 +36,23 @@ def convert(text: str) -> Whole:
     [
         ("when: off", "some.yml:1: when: must be text, but is true or false; put it in quotes"),
         ("when: 7", "some.yml:1: when: must be text, but is a whole number (7); put it in quotes"),
-        ("when: [7]", "some.yml:1: when: must be text, but is a list"),
+        ("when: [7]", "some.yml:1: when: must be text, but is a list; write a single value"),
         ("count: 010", "some.yml:1: count: must be a whole number, but is text ('010')"),
+        ("count: '10'", "some.yml:1: count: must be a whole number, but is text ('10'); remove the quotes"),
         ("count: 1.5", "some.yml:1: count: must be a whole number, but is a number (1.5)"),
         ("count: 'json://u:p@h/x'", "some.yml:1: count: must be a whole number, but is text"),
         ("url: 1", "some.yml:1: url: must be text, but is a whole number; put it in quotes"),
-        ("parts:\n- {name: a}\n-", "some.yml:3: parts[1]: must be a mapping, but is nothing"),
+        (
+            "parts:\n- {name: a}\n-",
+            "some.yml:3: parts[1]: must be a mapping, but is nothing; write it like {key: value}",
+        ),
         ("parts:\n  - {name: , wait: 1s}", "some.yml:2: parts[0].name: is missing; add it"),
-        ("parts: {}", "some.yml:1: parts: must be a list, but is a mapping"),
-        ("- count", "some.yml:1: must be a mapping, but is a list"),
+        (
+            "parts: off",
+            "some.yml:1: parts: must be a list, but is true or false; begin each entry with a hyphen",
+        ),
+        ("parts: {}", "some.yml:1: parts: must be a list, but is a mapping; begin each entry with a hyphen"),
+        ("- count", "some.yml:1: must be a mapping, but is a list; write it like {key: value}"),
         ("\n\nconut: 1", "some.yml:3: conut: unknown key; did you mean count?"),
         ("count: 1\non: 2", "some.yml:2: on: unknown key; must be one of: parts, count, when, sure, url"),
         *(
@@ -67,26 +75,29 @@ def convert(text: str) -> Whole:
         ),
         ("count: [1", "some.yml:1: is not valid YAML: expected ',' or ']', but got '<stream end>'"),
         *(
-            (text, f"some.yml:1: is not valid YAML: has a {{ where none can be; {QUOTES}")
+            (text, f"some.yml:1: is not valid YAML: no {{ is possible here; {QUOTES}")
             for text in ("part: {name: ${X}}", "parts: [${X}]")
         ),
-        ("\tcount: 1", "some.yml:1: is not valid YAML: is indented with a tab; use spaces"),
+        ("\tcount: 1", "some.yml:1: is not valid YAML: the line is indented with a tab; use spaces"),
         (
             "parts:\n  - name: a\n count: 1",
-            "some.yml:3: is not valid YAML: is indented unlike the lines above; align the keys of a mapping",
+            "some.yml:3: is not valid YAML: the line is indented unlike those above; align the keys",
         ),
         ('count: 1\nurl: "x', "some.yml:2: is not valid YAML: the quotation mark is not closed"),
         (
             "url: a: b",
-            "some.yml:1: is not valid YAML: has a colon in its value, or is indented too far; use quotes",
+            "some.yml:1: is not valid YAML: a colon in a value, or too far indented; put the value in quotes",
         ),
-        ("url: !run 1", "some.yml:1: is not valid YAML: has an unsupported tag; put text in quotes"),
-        ("a: &a [*a]", "some.yml:1: is not valid YAML: is nested too deeply, or an anchor contains itself"),
+        ("url: !run 1", "some.yml:1: is not valid YAML: the tag is not supported; put text in quotes"),
+        (
+            "a: &a [*a]",
+            "some.yml:1: is not valid YAML: it is nested too deeply, or an anchor contains itself",
+        ),
         ("\ncount: 1\nwhen: a\x01", "some.yml:3: is not valid YAML: the character U+0001 is not allowed"),
         ("count: !!bool 7", "some.yml:1: is not valid YAML: a value does not fit its tag"),
         ("url: !!int json://u:p@h", "some.yml:1: is not valid YAML: a value does not fit its tag"),
-        ("? [a]\n: 1", "some.yml:1: is not valid YAML: has a key that is a list or a mapping; use text"),
-        ("count: 1\n---\ncount: 2", "some.yml:2: is not valid YAML: has a second document; keep one"),
+        ("? [a]\n: 1", "some.yml:1: is not valid YAML: a key is a list or a mapping; use text"),
+        ("count: 1\n---\ncount: 2", "some.yml:2: is not valid YAML: there is a second document; keep one"),
         ('when: "\\0"', "some.yml:1: contains a NUL character; remove it"),
         ('count: 1\n"a\\0": 1', "some.yml:2: contains a NUL character; remove it"),
         ('\nwhen: "\\ud800"', "some.yml:2: contains half of a surrogate pair; write the whole character"),
@@ -95,7 +106,10 @@ def convert(text: str) -> Whole:
             'sure: "\\e]0;\\u202e"',
             "some.yml:1: sure: '\\x1b]0;\\u202e' is not supported; must be one of: on, off, auto",
         ),
-        ("parts: [{name: a, wait: [1s]}]", "some.yml:1: parts[0].wait: must be text, but is a list"),
+        (
+            "parts: [{name: a, wait: [1s]}]",
+            "some.yml:1: parts[0].wait: must be text, but is a list; write a single value",
+        ),
     ],
 )
 def test_mistakes(text: str, message: str) -> None:
@@ -161,7 +175,7 @@ def test_few_words_that_unfold_to_many(lines: list[str]) -> None:
     [
         (
             f"a: &a {'[' * 300}x{']' * 300}\nb: [{', '.join(['*a'] * 300)}]",
-            "is not valid YAML: is nested too deeply, or an anchor contains itself",
+            "is not valid YAML: it is nested too deeply, or an anchor contains itself",
         ),
         (
             f"a: &a {'[' * 30}x{']' * 30}\nb: [{', '.join(['*a'] * 680)}]",
