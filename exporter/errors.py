@@ -112,6 +112,10 @@ def cause(error: BaseException, secrets: Iterable[str] = ()) -> str:
     while inner := error.__cause__ or next((a for a in error.args if isinstance(a, Exception)), None):
         error = inner
     words = error.strerror if isinstance(error, OSError) else None
+    if isinstance(error, UnicodeDecodeError):
+        words = f"it is not UTF-8 text: {error.reason} at byte {error.start}"
+    elif isinstance(error, RecursionError):
+        words = "it is nested too deeply"
     return one_line(without(words or str(error), secrets)) or type(error).__name__
 
 

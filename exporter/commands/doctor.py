@@ -22,7 +22,7 @@ from exporter.config import AUTO, Overrides, loading
 from exporter.config.addresses import NotifyUrls
 from exporter.config.loading import Loaded
 from exporter.config.yamlfile import YamlFile
-from exporter.errors import ConfigurationError, ExporterError, ImdsError, Mistakes
+from exporter.errors import ConfigurationError, ExporterError, ImdsError, Mistakes, PollOutcome
 from exporter.health import DegradedReason
 from exporter.imds.client import NEWEST_API_VERSION, ImdsClient, asked_again, endpoint_of
 from exporter.model.events import normal_name
@@ -85,7 +85,11 @@ def _unusable(error: ImdsError, status: Status | None) -> Diagnosis:
     """Describe a failure with its remedy, which the message of an HTTP status already contains."""
     if error.status == HTTPStatus.FORBIDDEN and status is not None and status.up:
         return Diagnosis(WARNING, "imds", f"it answers the exporter, but not this command: {error}")
-    text = str(error) if error.status else f"{error}; it answers on Azure VMs only: {_REACH}"
+    text = str(error)
+    if error.reason is PollOutcome.INVALID_DOCUMENT:
+        text += "; something else answers there: correct imds.endpoint, and do not use a proxy"
+    elif not error.status:
+        text += f"; IMDS exists on Azure VMs only: {_REACH}"
     return Diagnosis(FAILURE, "imds", text)
 
 
@@ -126,7 +130,9 @@ def _name(configured: str, status: Status | None, vm: VirtualMachine | None) -> 
         return Diagnosis(FAILURE, "name", text)
     if used or returned:
         return Diagnosis(OK, "name", f"{used or returned}, from {'instance.name' if configured else 'IMDS'}")
-    text = "unknown: nothing is approved and no hook runs until IMDS returns it; or set instance.name"
+    text = (
+        "unknown until IMDS answers; until then, no event is approved and no hook runs; or set instance.name"
+    )
     return Diagnosis(FAILURE, "name", text)
 
 
@@ -413,7 +419,7 @@ def _next_step(findings: Sequence[Diagnosis], status: Status | None) -> str:
     if _has_failed(findings):
         return "correct the failures above, then run doctor again"
     if status is None:
-        return "start the exporter, or correct --exporter.url, then run doctor again"
+        return "resolve the warning about the exporter above, then run doctor again"
     if any(target.delivers is None for target in status.targets):
         return "send a sample message to every target, if you have not yet: notify-test, with these flags"
     if any(finding.level is WARNING for finding in findings):

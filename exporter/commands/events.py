@@ -214,7 +214,11 @@ class _Sources:
         try:
             return self._ask_exporter(self._exporter)
         except NoExporterError as error:
-            return self._ask_imds(f"{error}; IMDS does not know when an event was first seen or started")
+            note = f"{error}; IMDS does not know when an event was first seen or started"
+            try:
+                return self._ask_imds(note)
+            except ImdsError as failure:
+                raise ExporterError(f"{error}, and IMDS has no usable answer: {failure}") from failure
         except ExporterError as error:
             raise ExporterError(f"{error}, {_INSTEAD}") from error
 

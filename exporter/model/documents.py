@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from exporter.errors import ImdsError, PollOutcome
+from exporter.errors import ImdsError, PollOutcome, cause
 from exporter.model.events import (
     CANCELED,
     COMPLETED,
@@ -346,7 +346,7 @@ def _doubted(event: ScheduledEvent, defects: list[Defect]) -> ScheduledEvent:
     return msgspec.structs.replace(event, doubts=(*event.doubts, _TWICE))
 
 
-def _invalid(problem: object) -> ImdsError:
+def _invalid(problem: str) -> ImdsError:
     return ImdsError(PollOutcome.INVALID_DOCUMENT, f"not a document of scheduled events: {problem}")
 
 
@@ -357,15 +357,15 @@ def _decode_whole(body: bytes) -> tuple[_RawDocument, tuple[str, ...]]:
         body.decode()
         return _document_decoder.decode(body), ()
     except (msgspec.ValidationError, RecursionError) as error:
-        raise _invalid(error) from error
+        raise _invalid(cause(error)) from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         # For msgspec, one lone surrogate (a text cut in the middle of an emoji) makes the whole document
         # invalid.
         try:
             raw = _document_decoder.decode(_with_replacements(body))
         except (msgspec.MsgspecError, RecursionError):
-            raise _invalid(error) from error
-        return raw, (f"Document: invalid Unicode was replaced: {error}",)
+            raise _invalid(cause(error)) from error
+        return raw, (f"Document: invalid Unicode was replaced: {cause(error)}",)
 
 
 def _with_replacements(body: bytes) -> bytes:
@@ -404,7 +404,7 @@ def _decode_event(
         event_id = _readable_id(item)
         # Without its position, which changes with the other events: this is to be logged once.
         which = f"event {event_id}" if event_id else "event without a readable id"
-        defects.append(Defect(event_id, f"{which}: {error}", lost=True))
+        defects.append(Defect(event_id, f"{which}: {cause(error)}", lost=True))
         return None
     replaced = doubts if doubts and _REPLACED in bytes(item) else ()
     event = ScheduledEvent(

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec.structs import replace
 
-from exporter.errors import ImdsError, PollOutcome
+from exporter.errors import ImdsError, PollOutcome, cause
 from exporter.model.events import LONGEST_NAME
 
 # Of a label. Azure's limits of resource ids and tags are lower, and Azure allows 50 tags.
@@ -69,7 +69,7 @@ def decode_instance(body: bytes) -> VirtualMachine:
     try:
         answer = msgspec.json.decode(body.removeprefix(b"\xef\xbb\xbf"), type=_InstanceAnswer)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        message = f"not a valid document about this VM: {error}"
+        message = f"not a valid document about this VM: {cause(error)}"
         raise ImdsError(PollOutcome.INVALID_DOCUMENT, message) from error
     compute = answer.compute or {}
     profile = compute.get("osProfile")

@@ -322,10 +322,33 @@ def test_without_imds(tmp_path: Path) -> None:
     """The line has the reason and the usual remedy; without a name nothing acts."""
     result = found(asked(f"http://127.0.0.1:{free_port()}", tmp_path))
     assert result["imds"].level is FAILURE
-    assert "Connection refused; it answers on Azure VMs only" in result["imds"].message
+    assert "Connection refused; IMDS exists on Azure VMs only" in result["imds"].message
     assert result["name"].level is FAILURE
-    assert "unknown: nothing is approved and no hook runs until IMDS returns it" in result["name"].message
+    assert "unknown until IMDS answers; until then, no event is approved" in result["name"].message
     assert "clock" not in result
+
+
+def test_what_is_not_imds(tmp_path: Path) -> None:
+    """An answer that is no document of IMDS is told as what it is, not as a VM outside of Azure."""
+    with serving(answer(b'{"compute": {"name": "\xff"}}')) as other:
+        result = found(asked(other.url, tmp_path))
+    assert result["imds"] == Diagnosis(
+        FAILURE,
+        "imds",
+        "not a valid document about this VM: it is not UTF-8 text: invalid start byte at byte 0; "
+        "something else answers there: correct imds.endpoint, and do not use a proxy",
+    )
+
+
+def test_the_next_step_after_a_password_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The warning names the remedy; starting another exporter would be none."""
+    with SimulatorServer(Simulator()) as imds, serving(answer(status="401 Unauthorized")) as protected:
+        assert doctor.run(asked(imds.url, tmp_path, exporter_url=protected.url), SystemClock()) == 0
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"warning  exporter: {protected.url} requires a user name and password: pass ")
+    assert last == "next     resolve the warning about the exporter above, then run doctor again"
 
 
 @pytest.mark.parametrize(

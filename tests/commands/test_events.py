@@ -210,6 +210,10 @@ def test_without_an_exporter_imds_is_asked(capsys: pytest.CaptureFixture[str]) -
         expected = f"no exporter answers at {url}; IMDS does not know when an event was first seen or started"
         assert expected in " ".join(output.split())
         assert json.loads(asked(url, capsys, as_json=True, config=settings(imds.url))[0])["source"] == "imds"
+    with pytest.raises(
+        ExporterError, match=f"no exporter answers at {url}, and IMDS has no usable answer: GET "
+    ):
+        asked(url, capsys, config=settings(f"http://127.0.0.1:{free_port()}"))
 
 
 def test_a_password_in_the_url_lets_in(build: Build, tmp_path: Path) -> None:

@@ -220,7 +220,7 @@ class Worker(Receiver):
 
     def _drop_what_is_over(self) -> None:
         """Drop what is too old, and count what was displaced."""
-        self._count_dropped(self._size(self._facts.take_displaced(self._reader)), "the queue is full")
+        self._count_dropped(self._size(self._facts.take_displaced(self._reader)), "too many are waiting")
         oldest = self._clock.now() - LONGEST_WAIT
         given_up = self._facts.give_up(self._reader, oldest)
         self._count_dropped(self._size(given_up), "not accepted for a day")
