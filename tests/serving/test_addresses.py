@@ -11,7 +11,6 @@ import pytest
 from exporter.errors import ConfigurationError, ExporterError
 from exporter.serving.addresses import listen
 from exporter.serving.server import Server
-from tests.end_to_end.program import free_port
 from tests.serving.support import GET, answer, echo
 
 _REMEDY = "use a form like :9843, 127.0.0.1:9843 or [::1]:9843"
@@ -22,15 +21,12 @@ _NO_PORT = f"is not a number from 0 to 65535; {_REMEDY}"
     ("address", "message"),
     [
         ("9843", f"'9843' is not HOST:PORT; {_REMEDY}"),
-        *(
-            (address, f"the value is not HOST:PORT; {_REMEDY}")
-            for address in ("http://127.0.0.1:9843", "user:secret@host.example:80")
-        ),
+        ("user:secret@host.example:80", f"the value is not HOST:PORT; {_REMEDY}"),
         ("::1:9843", f"an IPv6 address needs brackets; {_REMEDY}"),
-        *((f":{port}", f"the port, '{port}', {_NO_PORT}") for port in ("http", "65536", "-1", "")),
+        *((f":{port}", f"the port, '{port}', {_NO_PORT}") for port in ("http", "65536", "-1")),
         *(
             (f"{host}:0", f"the name of the host, {host!r}, cannot be resolved; correct it")
-            for host in ("256.0.0.1", "[nonsense", "a\0b", f"{'x' * 70}.example")
+            for host in ("256.0.0.1", "a\0b", f"{'x' * 70}.example")
         ),
     ],
 )
@@ -102,11 +98,3 @@ def test_without_ipv6_there_is_ipv4(monkeypatch: pytest.MonkeyPatch, number: int
     listener = listen(":0")
     with listener:
         assert listener.family == socket.AF_INET
-
-
-def test_a_server_that_never_started_lets_its_address_go() -> None:
-    """So a start that fails half-way can be tried again."""
-    server = Server(echo, listen(f"127.0.0.1:{free_port()}"))
-    server.stop(2.0)
-    listener = listen(f"127.0.0.1:{server.port}")
-    listener.close()

@@ -30,7 +30,7 @@ PATHS = ("/", "/metrics", "/api/v1/events", "/api/v1/status", "/-/healthy", "/-/
 
 
 def test_no_answer_is_cached_or_sniffed() -> None:
-    """Every answer forbids caching and guessing of types; HEAD has status and headers of GET, and no body."""
+    """Nor does it name the server; HEAD has status and headers of GET, and no body."""
     with served(Scene()) as port, requests.Session() as session:
         session.headers["accept-encoding"] = "identity"
         for path in (*PATHS, "/nowhere"):
@@ -40,6 +40,7 @@ def test_no_answer_is_cached_or_sniffed() -> None:
             assert get.headers["content-length"] == str(len(get.content))
             assert get.headers["cache-control"] == "no-store"
             assert get.headers["x-content-type-options"] == "nosniff"
+            assert "server" not in get.headers
             assert "charset=utf-8" in get.headers["content-type"]
 
 
