@@ -147,11 +147,9 @@ class Simulator:
         with self._lock:
             return self._engine.start(scenario, self._elapsed())
 
-    def set_document(self, document: bytes | Mapping[str, Any] | None) -> None:
-        """Serve this document under every API version, bytes verbatim; None resumes the scenarios."""
-        encoded = (
-            document if document is None or isinstance(document, bytes) else msgspec.json.encode(document)
-        )
+    def set_document(self, document: bytes | Mapping[str, Any]) -> None:
+        """Serve this document under every API version, bytes verbatim."""
+        encoded = document if isinstance(document, bytes) else msgspec.json.encode(document)
         with self._lock:
             self._override = encoded
 

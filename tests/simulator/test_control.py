@@ -1,5 +1,3 @@
-import re
-
 import pytest
 
 from exporter.simulator import Simulator
@@ -122,20 +120,17 @@ def test_faults_are_set_and_removed(client: Client) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [
-        ("PUT", "faults", {}),
         ("PUT", "faults", {"mode": "explode"}),
         ("PUT", "faults", {"mode": "error", "status": 299}),
         ("PUT", "faults", {"mode": "error", "status": 304}),
-        ("PUT", "faults", {"mode": "error", "status": 600}),
-        ("PUT", "faults", {"mode": "delay", "seconds": -1}),
+        ("PUT", "faults", {"mode": "error", "retry_after": 3601}),
         ("PUT", "faults", {"mode": "delay", "seconds": 3601}),
         ("PUT", "faults", {"mode": "delay", "count": 0}),
         ("PUT", "faults", {"mode": "delay", "second": 1}),
         ("PUT", "faults", []),
         ("POST", "switch-off", {"empty_seconds": -1}),
-        ("POST", "switch-off", {"empty_seconds": "5m"}),
+        ("POST", "switch-off", {"empty_seconds": 86_401}),
         ("POST", "switch-off", {"seconds": 5}),
-        ("POST", "switch-off", []),
     ],
 )
 def test_what_is_impossible_is_refused(client: Client, method: str, path: str, body: object) -> None:
@@ -159,16 +154,3 @@ def test_another_sites_page_can_do_nothing(client: Client) -> None:
     asked_first = client.ask("/api/v1/events", "OPTIONS", headers={"Origin": "http://elsewhere.example"})
     assert asked_first.status_code == 405
     assert "access-control-allow-origin" not in asked_first.headers
-
-
-def test_the_page_needs_nothing_from_elsewhere(client: Client) -> None:
-    """Style and script run by their hashes, references are relative or data."""
-    page = client.ask("/")
-    hashed = r"'sha256-[A-Za-z0-9+/]{43}='"
-    assert re.fullmatch(
-        rf"default-src 'none'; style-src {hashed}; script-src {hashed}; connect-src 'self'; img-src data:; "
-        r"frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
-        page.headers["content-security-policy"],
-    )
-    references = re.findall(r"(?:href|src)=\"([^\"]+)\"", page.text)
-    assert [one.partition(",")[0] for one in references] == ["data:image/svg+xml", "api/v1/state"]

@@ -11,6 +11,7 @@ import requests
 from exporter.errors import ConfigurationError
 from exporter.simulator import Fault, Simulator, SimulatorServer
 from exporter.simulator.documents import EVENTS_VERSIONS, INSTANCE_VERSIONS, instance_document
+from tests.end_to_end.program import eventually
 from tests.simulator.support import NEWEST, Client, HandClock, plan, scenario, served, served_each
 
 HEADER = {"Metadata": "true"}
@@ -22,12 +23,9 @@ VERSION = "2021-12-13"
 @pytest.mark.parametrize(
     "options",
     [
-        {"headers": {}},
         {"headers": {"Metadata": "false"}},
         {"headers": HEADER | {"X-Forwarded-For": "10.0.0.1"}},
         {"params": {}},
-        {"params": {"api-version": "latest"}},
-        {"params": {"api-version": "{latest}"}},
         {"params": {"api-version": "2020-07-02"}},
     ],
 )
@@ -73,14 +71,11 @@ def test_an_approval_starts_the_event(client: Client) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        b"",
-        b"[]",
         b"\xff",
-        b"{}",
         b'{"StartRequests": []}',
         b'{"StartRequests": [{"EventId": 7}]}',
         b'{"StartRequests": [{"EventId": "mine"}]}',
-        b"[" * 100_00,
+        b"[" * 10_000,
     ],
 )
 def test_a_malformed_approval_is_refused(client: Client, body: bytes) -> None:
@@ -153,8 +148,7 @@ def test_stopping_does_not_wait_for_faults(simulator: Simulator) -> None:
     with served(simulator) as client:
         waiting = threading.Thread(target=ask, args=(client,))
         waiting.start()
-        while simulator.picture().fault is not None:
-            time.sleep(0.01)
+        eventually(lambda: simulator.picture().fault is None)
     waiting.join(30)
     assert len(failed) == 1
 
@@ -216,10 +210,7 @@ def test_the_instance_document_names_the_vm(client: Client) -> None:
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("compute/name", "vm_0"),
         ("compute/name/", "vm_0"),
-        ("compute/osProfile/computerName", "vm000000"),
-        ("compute/tagsList/0/value", "demo"),
         ("network/interface/0/ipv4/ipAddress/0/privateIpAddress", "10.0.0.4"),
         ("compute/tagsList", "0/"),
         ("", "compute/\nnetwork/"),
