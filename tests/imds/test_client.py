@@ -2,10 +2,7 @@
 
 import getpass
 import json
-import logging
 import os
-import socket
-import struct
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -101,19 +98,13 @@ def test_framing(reply: bytes, connections: int) -> None:
     assert server.connections == connections
 
 
-def reset(connection: Connection) -> None:
-    connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    os.close(connection.sock.detach())
-
-
-@pytest.mark.parametrize("close", [Connection.hang_up, reset])
-def test_connection_closed_between_polls(close: Callable[[Connection], None]) -> None:
+def test_connection_closed_between_polls() -> None:
     """A server that drops idle connections does not make the next poll fail."""
     closed = threading.Event()
 
     def respond(connection: Connection, _: Request) -> None:
         connection.send(answer(DOCUMENT))
-        close(connection)
+        connection.hang_up()
         closed.set()
 
     with serving(respond) as server, asking(server) as client:
@@ -123,7 +114,7 @@ def test_connection_closed_between_polls(close: Callable[[Connection], None]) ->
             assert closed.wait(30)
 
 
-@pytest.mark.parametrize("status", [201, 204, 301, 302, 303, 307, 308, 400, 404, 405, 410, 429, 500, 503])
+@pytest.mark.parametrize("status", [204, 302, 400, 404, 429, 503])
 def test_refusals(status: int) -> None:
     """Any status but 200 is a failure that names it; only 429 is a throttle, and no redirect is followed."""
     with serving(answer(DOCUMENT)) as other:
@@ -150,7 +141,6 @@ def test_refusals(status: int) -> None:
         (421, "Guest Proxy Agent of Azure's Metadata Security Protocol does not know which process asks"),
         (429, "more than the 5 requests a second"),
         (500, "IMDS fails for now, or the Guest Proxy Agent"),
-        (502, "ProxyAgent.Connection.log"),
         (503, "ProxyAgent.Connection.log"),
     ],
 )
@@ -207,10 +197,9 @@ def test_what_else_may_answer_403(status: int, connected: str, sign: str) -> Non
 @pytest.mark.parametrize(
     ("header", "seconds"),
     [
-        *(("0", 0), ("7", 7), (" 300 ", 300), ("301", 300), ("9" * 5000, 300)),
+        *((" 7 ", 7), ("301", 300), ("9" * 5000, 300), ("soon", 0), ("-5", 0), ("\xb2", 0)),
         *(("Wed, 04 Mar 2026 22:01:30 GMT", 90), ("Wed, 04 Mar 2026 23:00:00 GMT", 300)),
         *(("Wed, 04 Mar 2026 21:00:00 GMT", 0), ("Wednesday, 04-Mar-26 22:00:09 GMT", 9)),
-        *(("", 0), ("soon", 0), ("-5", 0), ("1.5", 0), ("\xb2", 0)),
         ("Wed, 04 Mar 99999999999999999999 22:01:30 GMT", 0),
     ],
 )
@@ -279,44 +268,8 @@ def test_slow_fetch_does_not_hold_up_an_approval() -> None:
     assert bodies == [DOCUMENT]
 
 
-def test_close() -> None:
-    """Closing ends idle connections; a later request still works, and leaves none behind."""
-    ended = threading.Semaphore(0)
-
-    def respond(connection: Connection, _: Request) -> None:
-        connection.send(answer(DOCUMENT))
-        connection.sock.settimeout(5)
-        assert connection.sock.recv(1) == b""
-        ended.release()
-
-    with serving(respond) as server, asking(server) as client:
-        client.fetch()
-        client.close()
-        assert ended.acquire(timeout=30)
-        client.fetch()
-        assert ended.acquire(timeout=30)
-
-
 def versions_asked(server: HttpServer) -> list[str]:
     return [request.path.partition("=")[2] for request in server.requests]
-
-
-@pytest.mark.parametrize("status", ["400 Bad Request", "404 Not Found"])
-def test_a_version_that_imds_does_not_know(status: str, caplog: pytest.LogCaptureFixture) -> None:
-    """An older version is used instead, which is logged once."""
-    clock = HandClock()
-    with caplog.at_level(logging.INFO), serving(refusing(status, [], ["2020-07-01"])) as server:
-        client = ImdsClient(server.url, clock=clock)
-        assert client.longest_poll == 2 * 150 + 2 * 10 + 60
-        client.fetch()
-        clock.pass_seconds(90_000)
-        client.fetch()
-        client.approve("a")
-        client.close()
-        # A single 400 has been seen for a version that IMDS does know.
-        assert versions_asked(server) == [*["2024-07-09"] * 2, *["2020-07-01"] * 3]
-    assert caplog.messages == ["IMDS does not know the newest API version"]
-    assert client.api_version == "2020-07-01"
 
 
 @pytest.mark.parametrize("status", ["404 Not Found", "429 Too Many Requests", "500 Internal Server Error"])

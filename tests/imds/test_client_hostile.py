@@ -54,13 +54,10 @@ TIMEOUT, HTTP_ERROR = PollOutcome.TIMEOUT, PollOutcome.HTTP_ERROR
     [
         pytest.param(silent, TIMEOUT, id="silence"),
         pytest.param(dripping(LONG, b"x" * 5000), TIMEOUT, id="body"),
-        pytest.param(dripping(CHUNKED, b"1\r\nx\r\n" * 1000), TIMEOUT, id="chunks"),
         pytest.param(dripping(b"", OK * 1000), TIMEOUT, id="status line"),
         pytest.param(dripping(OK, b"X: y\r\n" * 1000), TIMEOUT, id="headers"),
         pytest.param(dripping(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000), TIMEOUT, id="announcements"),
-        pytest.param(dripping(CHUNKED + b"0\r\n", b"X: y\r\n" * 1000), TIMEOUT, id="trailers"),
         pytest.param(refusing("500 Oops"), HTTP_ERROR, id="refusal"),
-        pytest.param(refusing("302 Found"), HTTP_ERROR, id="redirect"),
         pytest.param(endless(b"HTTP/1.1 302 Found\r\n\r\n", bytes(64)), HTTP_ERROR, id="endless redirect"),
         pytest.param(refusing("429 Slow down"), PollOutcome.THROTTLED, id="throttle"),
     ],
@@ -146,7 +143,6 @@ def test_impossible_endpoint(url: str) -> None:
     [
         pytest.param(endless(OK + b"Content-Length: 900000000000\r\n\r\n", b"x"), id="length"),
         pytest.param(endless(CHUNKED, b"100\r\n" + b"x" * 256 + b"\r\n"), id="small chunks"),
-        pytest.param(endless(CHUNKED + b"ffffffffffff\r\n", b"x"), id="endless chunk"),
         pytest.param(endless(OK + b"\r\n", b"x"), id="no length"),
         pytest.param(lambda c, _: c.send(answer(b"x" * (BODY_LIMIT + 1))), id="a byte over"),
     ],
@@ -162,35 +158,8 @@ def test_endless_body(respond: Respond) -> None:
 
 
 @pytest.mark.parametrize(
-    "head",
-    [
-        pytest.param(OK + b"Content-Length: 5, 6\r\n\r\nhello", id="two lengths"),
-        pytest.param(b"HTTP/1.1 302 Found\r\nLocation: /\r\n\r\n", id="redirect"),
-        pytest.param(LONG + b"x", id="body that stops"),
-        pytest.param(b"SSH-2.0-OpenSSH_9.2\r\n", id="another protocol"),
-    ],
-)
-def test_no_connection_is_left_open(head: bytes) -> None:
-    """After a failed request the client closes the connection, unless it can be used again."""
-    ended = threading.Event()
-
-    def respond(connection: Connection, _: Request) -> None:
-        connection.send(head)
-        connection.sock.settimeout(10)
-        # A reset is an end, too.
-        with contextlib.suppress(ConnectionResetError):
-            assert connection.sock.recv(1) == b""
-        ended.set()
-
-    with serving(respond) as server, asking(server, timeout=0.2, first_timeout=0.2) as client:
-        failure(client.fetch)
-        assert ended.wait(30)
-
-
-@pytest.mark.parametrize(
     "respond",
     [
-        pytest.param(endless(b"", b"x"), id="status line"),
         pytest.param(endless(OK, b"X: y\r\n"), id="headers"),
         pytest.param(endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), id="announcements"),
         pytest.param(endless(CHUNKED + b"0\r\n", b"X: y\r\n"), id="trailers"),
@@ -199,9 +168,7 @@ def test_no_connection_is_left_open(head: bytes) -> None:
         ),
         pytest.param(then_hang_up(b""), id="nothing"),
         pytest.param(then_hang_up(b"SSH-2.0-OpenSSH_9.2\r\n"), id="another protocol"),
-        pytest.param(then_hang_up(b"HTTP/1.1 99999 x\r\n\r\n"), id="status"),
         pytest.param(then_hang_up(LONG + b"hello"), id="truncated"),
-        pytest.param(then_hang_up(CHUNKED + b"5\r\nhel"), id="truncated chunk"),
         pytest.param(then_hang_up(CHUNKED + b"5\r\nhello\r\n"), id="no last chunk"),
         pytest.param(then_hang_up(CHUNKED + b"-5\r\nhello\r\n0\r\n\r\n"), id="negative chunk length"),
     ],

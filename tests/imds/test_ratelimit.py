@@ -15,7 +15,6 @@ INTERVALS = st.floats(0.0, 3600.0)
 CHANCES = st.floats(0.0, 1.0)
 # What IMDS asks to wait, in seconds.
 ASKED = st.just(0.0) | st.floats(0.0, 300.0)
-FAILURE = ImdsError(PollOutcome.TIMEOUT, "no")
 
 
 @given(st.lists(st.sampled_from((0.0, 0.1)) | st.floats(0.0, 2.0), max_size=40))
@@ -54,17 +53,6 @@ def test_pauses(interval: float, polls: list[tuple[bool, float, float, float]]) 
         clock.pass_seconds(pause)
 
 
-def test_failures_are_paused_for_longer_after_a_minute() -> None:
-    """Pauses have at most 10 s during the first minute, and 30 s after it."""
-    clock = HandClock()
-    pauses = PollPauses(3600.0, clock=clock, chance=lambda: 0.0)
-    found = []
-    for seconds in (0.0, 59.5, 0.5):
-        clock.pass_seconds(seconds)
-        found.append(pauses.after(FAILURE, 0.0))
-    assert found == [10.0, 10.0, 30.0]
-
-
 @pytest.mark.parametrize(("seconds", "waited"), [(5.0, 5.0), (0.5, 1.05), (60.0, None)])
 def test_commands_wait_as_long_as_imds_asks(seconds: float, waited: float | None) -> None:
     """They observe up to 10 s; a longer pause is left to the person, who gets the error at once."""
@@ -78,22 +66,6 @@ def test_commands_wait_as_long_as_imds_asks(seconds: float, waited: float | None
     with pytest.raises(ImdsError) if waited is None else contextlib.nullcontext():
         asked_again(request, clock)
     assert clock.monotonic() - began == pytest.approx(waited or 0.0)
-
-
-@pytest.mark.parametrize(("failures", "asked"), [("ttt", 4), ("tttttt", 4), ("tx", 2)])
-def test_commands_ask_again_while_imds_throttles(failures: str, asked: int) -> None:
-    """They do so three times, a second apart; another failure is final."""
-    clock, left = HandClock(), list(failures)
-    began = clock.monotonic()
-
-    def request() -> None:
-        if left:
-            raise ImdsError(PollOutcome.THROTTLED if left.pop(0) == "t" else PollOutcome.TIMEOUT, "no")
-
-    with contextlib.nullcontext() if asked > len(failures) else pytest.raises(ImdsError):
-        asked_again(request, clock)
-    assert len(left) == max(len(failures) - asked, 0)
-    assert clock.monotonic() - began == pytest.approx((asked - 1) * 1.05)
 
 
 def test_every_request_counts() -> None:
