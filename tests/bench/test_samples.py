@@ -9,8 +9,7 @@ import yaml
 from exporter.config import Config
 from tests.bench import Build
 from tests.builders import raw_event
-from tests.deploy.test_deploy import uncommented
-from tests.docs.pages import ROOT, blocks
+from tests.docs.pages import ROOT, blocks, sample
 from tests.receivers import http_receiver
 
 SECRETS = re.compile(r"/run/secrets/(\w+)|/etc/azure-scheduled-events-exporter/(\w+)")
@@ -18,7 +17,7 @@ ALERTMANAGER = re.compile(r"https://(alertmanager[\w-]*)\.example\.com:9093")
 VARIABLE = re.compile(r"\$\{(\w+)\}")
 EXAMPLES = sorted((ROOT / "examples").glob("*/exporter.yml"))
 SAMPLES = {
-    "deploy/exporter.yml": uncommented(),
+    "deploy/exporter.yml": sample(),
     **{str(file.relative_to(ROOT)): file.read_text() for file in EXAMPLES},
     **{
         str(block): block.text

@@ -1,46 +1,36 @@
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import jsonschema
-import msgspec
 import pytest
+from msgspec import inspect
 
 from exporter.commands.schema import schema
 from exporter.config import Config, Overrides, loading, yamlfile
+from exporter.config.match import Match
 from scripts.project import ROOT
 from scripts.schema import is_current
+from tests.bench.test_keys import keys
+from tests.bench.test_samples import SAMPLES
 from tests.config.test_config import bad_configs
+from tests.docs.pages import sample
 
 VALIDATOR = jsonschema.Draft7Validator(schema())
-SAMPLE = (ROOT / "deploy/exporter.yml").read_text()
-SECTIONS = set(schema()["definitions"]["Config"]["properties"])
 
 
 def parsed(text: str) -> Any:
     return yamlfile.parse(text, Path("c.yml")).data
 
 
-def in_effect() -> str:
-    """Return the sample with its keys in effect: without their #; what is an alternative has two."""
-    return re.sub("^#(?=( {2})*(- )?[a-z_]+:)", "", SAMPLE, flags=re.MULTILINE)
-
-
-def keys(kind: Any) -> Iterator[str]:
-    """Yield the keys of a type and of the types in it."""
-    for field in msgspec.structs.fields(kind) if isinstance(kind, type(msgspec.Struct)) else ():
-        yield field.encode_name
-        yield from keys(field.type)
-    for part in get_args(kind):
-        yield from keys(part)
-
-
 def test_the_sample_has_all_keys_with_their_defaults(tmp_path: Path) -> None:
-    """Except for entries of lists, which are examples, nothing changes if all keys are in effect."""
-    assert set(keys(Config)) <= set(re.findall("([a-z_]+):", SAMPLE))
-    data = parsed(in_effect())
+    """As installed it sets nothing, nor do all keys in effect, except for the examples in lists."""
+    installed = ROOT / "deploy" / "exporter.yml"
+    assert loading.load(installed, Overrides()) == Config()
+    named = (*keys(inspect.type_info(Config)), *keys(inspect.type_info(Match), "match"))
+    assert set(re.findall(r"\w+", " ".join(named))) <= set(re.findall(r"(\w+):", installed.read_text()))
+    data = parsed(sample())
     for section, entries in (
         ("notifications", "targets"),
         ("notifications", "routes"),
@@ -53,19 +43,7 @@ def test_the_sample_has_all_keys_with_their_defaults(tmp_path: Path) -> None:
     assert loading.load(file, Overrides()) == Config()
 
 
-def samples() -> list[str]:
-    """Return the configurations in the documentation, and the sample with its keys in effect."""
-    blocks = [
-        block
-        for page in sorted((ROOT / "docs").glob("*.md"))
-        for block in re.findall("```yaml\n(.*?)```", page.read_text(), re.DOTALL)
-        if set(re.findall("^([a-z_]+):", block, re.MULTILINE)) & SECTIONS
-        and set(re.findall("^([a-z_]+):", block, re.MULTILINE)) <= SECTIONS
-    ]
-    return [*blocks, SAMPLE, in_effect()]
-
-
-@pytest.mark.parametrize("text", samples())
+@pytest.mark.parametrize("text", SAMPLES.values(), ids=SAMPLES)
 def test_samples_are_accepted(text: str) -> None:
     """What the documentation shows keeps to the schema."""
     assert [error.message for error in VALIDATOR.iter_errors(parsed(text))] == []

@@ -1,24 +1,18 @@
-"""Unit, custom data and chart for the programs that read them, and the sample of a configuration.
+"""Unit, custom data and chart for the programs that read them.
 
 `scripts.chart` checks the rest of the chart.
 """
 
-import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 import yaml
-from msgspec import inspect
 
-from exporter.config import Config, Hook, Overrides, Rule, loading
-from exporter.config.match import Match
 from scripts.chart import only
 from scripts.renderings import VALUES, rendering
-from tests.bench.test_keys import keys
 from tests.configs import checked
 from tests.web.support import application
 
@@ -131,49 +125,3 @@ def test_the_configuration_is_good(name: str, tmp_path: Path, caplog: pytest.Log
     file.chmod(0o644)
     checked(file)
     assert caplog.records == []
-
-
-SAMPLE = DEPLOY / "exporter.yml"
-
-
-def uncommented() -> str:
-    """Return the sample with every key in use: those stand directly behind the sign of a comment."""
-    blocks = (re.search(r"(?ms)^#[a-z].*", block) for block in SAMPLE.read_text().split("\n\n"))
-    return "\n\n".join(re.sub(r"(?m)^#", "", block[0]) for block in blocks if block)
-
-
-def test_the_sample_changes_nothing() -> None:
-    """As installed it sets nothing: all defaults apply."""
-    assert loading.load(SAMPLE, Overrides()) == Config()
-
-
-def test_the_sample_is_valid_with_every_key_in_use(tmp_path: Path) -> None:
-    """Without the signs of comments it is a valid configuration; only files and variables have to exist."""
-    url = tmp_path / "chat"
-    url.write_text("json://localhost")
-    url.chmod(0o600)
-    text = uncommented().replace("/etc/azure-scheduled-events-exporter/chat", str(url))
-    file = tmp_path / "exporter.yml"
-    file.write_text(text)
-    environ = {"ONCALL_URL": "json://localhost"}
-    loaded, plan = checked(file, environ)
-    assert set(plan.addresses) == {"oncall", "chat", "automation"}
-    settings, defaults = loaded.config, Config()
-    sections = {*Config.__struct_fields__} - {"notifications", "approval", "hooks", "web"}
-    for section in sections:
-        assert getattr(settings, section) == getattr(defaults, section)
-        assert section in yaml.safe_load(text)
-    assert settings.notifications.watch.after == defaults.notifications.watch.after
-    assert settings.notifications.retry_for == defaults.notifications.retry_for
-    assert settings.notifications.templates == defaults.notifications.templates
-    assert msgspec.structs.replace(settings.approval, rules=()) == defaults.approval
-    (rule,), (hook,) = settings.approval.rules, settings.hooks
-    assert (rule.delay, hook.timeout) == (Rule("", "hold").delay, Hook("", ()).timeout)
-
-
-def test_the_sample_names_every_key() -> None:
-    """No key of the configuration and none of `match` is missing."""
-    text = SAMPLE.read_text()
-    every = [*keys(inspect.type_info(Config)), *keys(inspect.type_info(Match), "match")]
-    names = set(re.findall(r"\w+", " ".join(every)))
-    assert sorted(name for name in names if not re.search(rf"\b{name}:", text)) == []

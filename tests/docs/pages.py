@@ -1,4 +1,4 @@
-"""The pages, their blocks of code, and their headings as anchors."""
+"""The pages with their blocks of code, and the sample of a configuration."""
 
 import re
 from collections.abc import Iterator
@@ -36,3 +36,10 @@ def _blocks() -> Iterator[Block]:
             indent, language, body = found.groups()
             line = text.count("\n", 0, found.start()) + 1
             yield Block(page, line, language, re.sub(f"^{indent}", "", body, flags=re.MULTILINE))
+
+
+def sample() -> str:
+    """Return deploy/exporter.yml with every key in use: those stand directly behind the sign of a comment."""
+    parts = (ROOT / "deploy" / "exporter.yml").read_text().split("\n\n")
+    keys = (re.search(r"(?ms)^#[a-z].*", part) for part in parts)
+    return "\n\n".join(re.sub(r"(?m)^#", "", found[0]) for found in keys if found)

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import strategies as st
 
 from tests.builders import raw_event
-from tests.deploy.test_deploy import uncommented
+from tests.docs.pages import sample
 
 CORPUS = Path(__file__).parent / "corpus"
 # Stands wherever a secret may stand.
@@ -71,7 +71,7 @@ SEARCHED = tuple(_LANGUAGES)
 
 def with_secrets(name: str) -> Iterator[bytes]:
     """Make ``config.yml`` or ``web.yml`` with each of the forms in each place that can hold a secret."""
-    text = uncommented() if name == "config.yml" else (CORPUS / "web-configurations" / "full.yml").read_text()
+    text = sample() if name == "config.yml" else (CORPUS / "web-configurations" / "full.yml").read_text()
     for start, end in _secret_places(yaml.compose(text)):
         for form in _MISPLACED:
             # A block ends with its last line break, which belongs to what follows.
