@@ -1,10 +1,8 @@
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
-import click
 import pytest
 from click.shell_completion import ShellComplete
 
@@ -178,23 +176,3 @@ def test_errors_name_the_variable(
     assert (
         "Invalid value for '--log.format': 'xml' is not one of 'logfmt', 'json'." in capsys.readouterr().err
     )
-
-
-def test_the_log_level_in_capitals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is what many other programs take."""
-    monkeypatch.setenv("SCHEDULED_EVENTS_LOG_LEVEL", "INFO")
-    monkeypatch.setattr("exporter.logs.configure", lambda *how: sys.exit(" ".join(how)))
-    with pytest.raises(SystemExit, match=r"^info json$"):
-        main(["run", "--log.format", "JSON"])
-
-
-@pytest.mark.parametrize("name", main.commands)
-def test_help_lines_are_sentences(name: str) -> None:
-    """Each explanation of a flag begins with a capital letter and ends with a full stop or a default."""
-    command = main.commands[name]
-    for option in command.params:
-        if isinstance(option, click.Option):
-            assert re.fullmatch(r"[A-Z].*(\.|\.  \[default: .*\])", option.help or "", re.DOTALL), option.name
-            _, shown = option.get_help_record(click.Context(command)) or ("", "")
-            is_set = isinstance(option.default, str | float) and not option.is_flag
-            assert not is_set or "[default: " in shown

@@ -168,17 +168,6 @@ def test_targets_in_use(
     assert ending(bench, capsys).startswith("next     nothing to correct")
 
 
-def test_a_name_that_imds_does_not_know(build: Build) -> None:
-    """A name that is not the VM's is one failure; case and a leading underscore make no difference."""
-    bench = build("instance: {name: westno-0}")
-    bench.advance(5)
-    assert look(bench)["name"].level is FAILURE
-    assert "instance.name is westno-0, IMDS returns WestNO_0" in look(bench)["name"].message
-    assert look(bench)["exporter"].level is OK
-    bench.reload("instance: {name: _WESTNO_0}")
-    assert look(bench)["name"] == Diagnosis(OK, "name", "_WESTNO_0, from IMDS")
-
-
 def test_a_program_that_no_allowlist_names(build: Build) -> None:
     """Only the exporter's own refusal is a failure; it and this command may be other users."""
     bench = build()
@@ -194,22 +183,6 @@ def test_a_program_that_no_allowlist_names(build: Build) -> None:
         assert "allow /metadata/scheduledevents and /metadata/instance to the exec" in result[subject].message
         assert "firewall" not in result[subject].message
     assert result["exporter"].level is OK
-
-
-def test_an_older_imds(tmp_path: Path) -> None:
-    """A VM whose IMDS refuses the usual API version is examined as any other."""
-    vm = b'{"compute": {"name": "a", "priority": "Regular"}}'
-
-    def respond(connection: Connection, request: Request) -> None:
-        known = request.path == "/metadata/instance?api-version=2018-02-01"
-        named = b'{"newest-versions": ["2018-02-01"]}'
-        date = "Date: Wed, 04 Mar 2026 22:00:00 GMT\r\n"
-        connection.send(answer(vm, headers=date) if known else answer(named, "400 Bad Request"))
-
-    with serving(respond) as imds:
-        result = found(asked(imds.url, tmp_path), HandClock())
-    assert result["name"] == Diagnosis(OK, "name", "a, from IMDS")
-    assert result["clock"] == Diagnosis(OK, "clock", "agrees with that of IMDS")
 
 
 @pytest.mark.parametrize(
