@@ -343,13 +343,6 @@ def test_configurations(file: Path) -> None:
             assert (EXAMPLES / word.removeprefix("/opt/scheduled-events/")).is_file()
 
 
-@pytest.mark.parametrize("hook", [path for path in EXAMPLES.glob("*/*") if path.suffix in ("", ".py")])
-def test_hooks_are_short(hook: Path) -> None:
-    """Each has at most 40 lines besides comments, so that it can be read before it is trusted."""
-    lines = [line.strip() for line in hook.read_text().splitlines()]
-    assert sum(bool(line) and not line.startswith("#") for line in lines) <= 40
-
-
 PACEMAKER = """#!/bin/sh
 case ${0##*/} in
 crm_node) echo node-1 ;;

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from exporter.work import Backoff, Loop, Watchdog
 from tests.clocks import HandClock
-from tests.memory import traced
 
 PATIENCE = 30.0
 
@@ -32,34 +31,6 @@ def test_step_is_called_at_once_until_it_asks_for_a_pause() -> None:
     assert calls.acquire(timeout=PATIENCE)
     assert not loop.join(-1)
     assert [thread.daemon for thread in threading.enumerate() if thread.name == "test"] == [True]
-    loop.stop()
-    assert loop.join(PATIENCE)
-
-
-def test_a_loop_that_was_stopped_before_it_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It never runs, and nobody has to wait for it."""
-    started: list[threading.Thread] = []
-    monkeypatch.setattr(threading.Thread, "start", started.append)
-    loop = Loop("test", lambda: None)
-    loop.stop()
-    loop.start()
-    assert loop.join(PATIENCE)
-    assert not started
-
-
-def test_a_loop_that_does_not_run_may_be_woken_forever() -> None:
-    """It is called once it runs, and many calls of `wake` take no more memory than one."""
-    calls = threading.Semaphore(0)
-    loop = Loop("test", calls.release)
-
-    def wake_often() -> None:
-        for _ in range(10_000):
-            loop.wake()
-
-    _, peak = traced(wake_often)
-    assert peak < 2**14
-    loop.start()
-    assert calls.acquire(timeout=PATIENCE)
     loop.stop()
     assert loop.join(PATIENCE)
 
@@ -122,22 +93,6 @@ def test_bounds(attempts: list[tuple[float, float]], first: float, longest: floa
         assert min(first, bound) <= pause <= bound
         assert not early or pause <= max(10.0 - took, min(first, bound))
         clock.pass_seconds(pause)
-
-
-@pytest.mark.parametrize(("chance", "part"), [(0.0, 1.0), (1.0, 0.5)])
-def test_pauses_double(chance: float, part: float) -> None:
-    """They double to 20 s for two minutes, and to 5 minutes after that; chance halves all but the first."""
-    clock = HandClock()
-    backoff = Backoff(clock, chance=lambda: chance)
-    for _ in range(2):
-        found = []
-        for _ in range(10):
-            found.append(backoff.failed())
-            clock.pass_seconds(found[-1] / part)
-        clock.pass_seconds(120)
-        found.append(backoff.failed())
-        assert found == [1.0, *(part * pause for pause in (2, 4, 8, 16, 20, 20, 20, 20, 20, 300))]
-        backoff.succeeded()
 
 
 class Checked:

@@ -2,11 +2,9 @@
 
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 
 from exporter.simulator import EventPlan
 from tests.dashboards.reading import NAMES, Asked, asked, interpolate, load, panels, queries, spans
@@ -90,22 +88,6 @@ def _tables_agree(played: Scene) -> bool:
     assert rows["Freeze"][:2] == [1, 1]
     assert "Terminate" not in rows
     return True
-
-
-def test_a_dashboard_can_be_drawn(played: Scene, tmp_path: Path) -> None:
-    """What `make pictures` does works for one with panels of every kind, and is small enough for a page."""
-    # Matplotlib takes half a second, in each process of the tests.
-    from scripts.pictures.dashboards import draw
-
-    kinds = {name: {panel["type"] for panel in panels(load(name))} for name in NAMES}
-    name = max(NAMES, key=lambda name: len(kinds[name]))
-    assert kinds[name] == set().union(*kinds.values())
-    file = tmp_path / f"{name}.png"
-    draw(played, name, file)
-    with Image.open(file) as picture:
-        assert picture.format == "PNG"
-        assert picture.width == 1500
-    assert 20_000 < file.stat().st_size < 200_000
 
 
 def _exemplars(played: Scene) -> None:

@@ -3,7 +3,6 @@
 import os
 import sqlite3
 from contextlib import closing, suppress
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,10 @@ import pytest
 from exporter.errors import ImdsError, StateDirectoryInUseError
 from exporter.model.advance import advance
 from exporter.model.documents import Document, decode_document
-from exporter.model.events import SCHEDULED, ScheduledEvent
-from exporter.model.lifecycle import HISTORY, Step, WatchState
+from exporter.model.lifecycle import Step, WatchState
 from exporter.outputs.approval.approvals import Approvals
 from tests.model.histories import history
-from tests.state_support import START, StateFixture, alter, life_of, nth_step, on_disk
+from tests.state_support import START, StateFixture, alter, life_of, nth_step
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -35,22 +33,6 @@ def test_any_history_survives_restarts(fixture: StateFixture, seed: int) -> None
             assert store.load() == known
     assert fixture.open().load() == known
     assert fixture.health.problems() == ()
-
-
-def test_a_past_event_is_kept_as_long_as_it_is_known(fixture: StateFixture) -> None:
-    """It is kept for exactly 90 days, across restarts, and then deleted from the file."""
-    events = (ScheduledEvent("a", "Freeze", SCHEDULED), ScheduledEvent("b", "Freeze", SCHEDULED))
-    store, known = fixture.open(), WatchState()
-    later = (timedelta(0), timedelta(0), HISTORY, HISTORY + timedelta(seconds=1))
-    for number, (after, listed) in enumerate(zip(later, (events, (), events[:1], ()), strict=True)):
-        if after:
-            fixture.clock.pass_seconds((START + after - fixture.clock.now()).total_seconds())
-            store = fixture.open()
-            known = store.load()
-        step = advance(known, Document(number, listed), START + after, instance="vm_0", watching=True)
-        store.record(step)
-        known = step.state
-        assert ("b" in on_disk(fixture.directory, "event")) is (after <= HISTORY)
 
 
 def _files(directory: Path) -> dict[str, tuple[int, int]]:
