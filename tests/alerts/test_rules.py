@@ -14,16 +14,8 @@ from typing import Any
 import _jsonnet
 import pytest
 import yaml
-from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
 
-from exporter.metrics import Metrics, SnapshotCollector
-from exporter.model.views import Snapshot
-from exporter.model.vm import VirtualMachine
-from exporter.outputs.approval import counters as approval
-from exporter.outputs.kubernetes import counters as kubernetes
-from exporter.outputs.otlp.counters import Counters
-from exporter.outputs.otlp.telemetry import Signal
-from exporter.web.auth import Guard
 from scripts.alerts import (
     ALERTS,
     PROMTOOL_TESTS,
@@ -37,12 +29,19 @@ from scripts.alerts import (
 )
 from scripts.project import ROOT
 from tests.alerts.support import alertmanager, tool
-from tests.builders import scheduled, started
-from tests.clocks import NOW, HandClock
+from tests.bench import Build
+from tests.builders import REBOOT_ID, raw_event
 from tests.end_to_end.program import get
-from tests.lives import Story
-from tests.web.support import Scene
 
+EVERYTHING = """
+metrics: {resources: true}
+notifications: {targets: [{name: chat, url: 'json://receiver.test'}]}
+approval: {mode: 'on', rules: [{name: freezes, action: approve, delay: 1h}]}
+hooks: [{name: drain, command: [drain]}]
+otlp: {metrics: true, logs: true}
+tracing: {enabled: true}
+kubernetes: {node: a, service_account: /nowhere, drain: {enabled: true}}
+"""
 _SELECTOR = re.compile(r"\b((?:azure_scheduled_events|process)[a-z_:]*|up\b)(?:\{(.*?)\})?")
 
 
@@ -58,29 +57,14 @@ def test_promtool_tests(file: Path) -> None:
     tool("promtool", "test", "rules", file)
 
 
-def exposed() -> dict[str, set[str]]:
-    """Return the names of all samples that an exporter exposes, with the labels of each."""
-    registry = CollectorRegistry()
-    metrics = Metrics(registry)
-    metrics.deliveries.expect(["chat"])
-    approval.Counters(registry).expect(["short-freeze"])
-    metrics.hooks.expect(["drain"])
-    kubernetes.Counters(registry).expect()
-    counters = Counters(registry)
-    for signal in Signal:
-        counters.enable(signal)
-    metrics.loaded(None)
-    Guard(HandClock(), registry)
-    story, families = Story(), [*registry.collect()]
-    for event in (scheduled(), started()):
-        story.feed(event)
-        vm, current = VirtualMachine(name="WestNO_0"), tuple(story.current)
-        snapshot = Snapshot(vm=vm, last_success=NOW, incarnation=1, current=current)
-        picture = SnapshotCollector(Scene(snapshot, waiting={"chat": 0}))
-        families += picture.collect()
+def exposed(build: Build) -> dict[str, set[str]]:
+    """Return the names of all samples of an exporter with everything on, with the labels of each."""
+    bench = build(EVERYTHING)
+    bench.show(raw_event(), raw_event(EventId=REBOOT_ID, EventStatus="Started", NotBefore=""))
     found: dict[str, set[str]] = {}
-    for sample in (sample for family in families for sample in family.samples):
-        found.setdefault(sample.name, set()).update(sample.labels)
+    for family in text_string_to_metric_families(bench.request("/metrics")[1]):
+        for sample in family.samples:
+            found.setdefault(sample.name, set()).update(sample.labels)
     return found
 
 
@@ -90,9 +74,9 @@ def used() -> list[tuple[str, set[str]]]:
     return [(name, set(re.findall(r'(\w+)\s*[!=]~?"', matchers))) for name, matchers in found]
 
 
-def test_every_metric_of_the_rules_is_there() -> None:
+def test_every_metric_of_the_rules_is_there(build: Build) -> None:
     """A rule for a metric or label that the exporter does not expose would never fire."""
-    names = exposed() | {"up": {"job"}}
+    names = exposed(build) | {"up": {"job"}}
     recorded = {rule["record"] for rule in rules() if "record" in rule}
     selected = [(name, labels) for name, labels in used() if name not in recorded]
     assert len(selected) > 10
@@ -121,9 +105,9 @@ def test_every_amtool_command_works(tmp_path: Path) -> None:
     assert silenced == alerts().keys()
 
 
-def test_every_metric_of_the_runbooks_exists() -> None:
+def test_every_metric_of_the_runbooks_exists(build: Build) -> None:
     """Metrics that a reader is to look at are exposed or recorded."""
-    known = exposed().keys() | {rule["record"] for rule in rules() if "record" in rule}
+    known = exposed(build).keys() | {rule["record"] for rule in rules() if "record" in rule}
     for name, text in RUNBOOKS.items():
         for metric in re.findall(r"azure_scheduled_events[\w:]+", text):
             assert metric in known, (name, metric)

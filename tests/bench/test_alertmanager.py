@@ -228,7 +228,7 @@ def test_a_reload_with_other_labels_ends_what_is_no_longer_wanted(build: Build, 
 def test_the_delay_is_that_of_a_phase(build: Build, receiver: Receiver) -> None:
     """An alert that is posted again because its text or its labels have changed is no new delivery."""
     bench = build(settings(receiver))
-    bench.show(REBOOT, wait=3600)
+    bench.show(REBOOT, wait=300)
     bench.show(REBOOT | {"NotBefore": ""}, wait=5)
     assert posted(receiver)[-1]["annotations"]["summary"].endswith("time unknown")
     bench.reload(settings(receiver, more=", labels: {team: blue}"))

@@ -139,7 +139,7 @@ def test_targets_and_scenarios(tmp_path: Path) -> None:
     ("words", "style"),
     [
         *(("run", "info logfmt"), ("demo", "warning logfmt"), ("notify-test", "warning logfmt")),
-        *(("doctor", "warning terminal"), ("check-config a.yml", "warning terminal")),
+        *(("doctor", "warning terminal"), ("run --log.level INFO --log.format JSON", "info json")),
     ],
 )
 def test_how_commands_log(monkeypatch: pytest.MonkeyPatch, words: str, style: str) -> None:
