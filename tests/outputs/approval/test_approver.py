@@ -2,7 +2,6 @@
 
 import logging
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -14,42 +13,6 @@ from tests.builders import FREEZE_ID, raw_event
 from tests.outputs.approval.support import DRAIN, approving, state, states, transitions
 
 FAILED = CommandResult(HookOutcome.FAILED, 1, 0.0, "exit status 1")
-
-
-def test_an_event_is_approved_once(build: Build, caplog: pytest.LogCaptureFixture) -> None:
-    """The document of the poll is enough; it is logged and shown, also once approvals are switched off."""
-    caplog.set_level(logging.INFO)
-    bench = build(approving())
-    bench.show(raw_event(), wait=5)
-    (at, event_id) = bench.posts[0]
-    assert (event_id, bench.approved) == (FREEZE_ID, [FREEZE_ID])
-    assert bench.asked[bench.asked.index((at, event_id)) - 1] == (at, "")
-    assert transitions(bench) == ["scheduled", "approved"]
-    assert [vars(record)["rule"] for record in caplog.records if record.getMessage() == "approved"] == ["all"]
-    bench.reload(approving(approval={"mode": "off"}))
-    bench.show(raw_event(), raw_event(EventId="b"), wait=5)
-    assert state(bench) == ("approved", "this exporter approved it")
-    assert (states(bench)["b"], bench.approved) == (None, [FREEZE_ID])
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"EventStatus": "Started", "NotBefore": ""},
-        {"EventType": "Reboot"},
-        {"Resources": ["other"]},
-        {"Resources": []},
-        {"EventStatus": "Advisory"},
-        {"EventId": "b", "DurationInSeconds": 7.9},
-        {"EventType": 17},
-    ],
-)
-def test_the_newest_document_counts(build: Build, fields: dict[str, Any]) -> None:
-    """What was to be approved after a delay is not, if it has changed by then."""
-    bench = build(approving({"delay": "10s"}))
-    bench.show(raw_event(), wait=9)
-    bench.show(raw_event(**fields), wait=30)
-    assert bench.posts == []
 
 
 @pytest.mark.parametrize("interval", ["200ms", "1s", "1h"])

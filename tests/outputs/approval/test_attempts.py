@@ -4,11 +4,9 @@ import itertools
 import logging
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
-from exporter.errors import ImdsError, PollOutcome
 from exporter.timefmt import rfc3339
 from exporter.work import Inbox
 from tests.bench import Bench, Build
@@ -24,7 +22,7 @@ from tests.outputs.approval.support import (
     transitions,
     tries,
 )
-from tests.state_support import no_room_for_files, on_disk
+from tests.state_support import no_room_for_files
 
 IDS = ("a", "b", "c")
 THREE = [raw_event(EventId=event_id) for event_id in IDS]
@@ -144,25 +142,13 @@ def test_what_uses_up_the_limit(build: Build, error: Exception, second: str, *, 
     assert states(bench)["b"] == second
 
 
-def test_each_event_has_a_request_of_its_own(build: Build) -> None:
-    """What is due at the same time goes one by one, each after a fetch; the limit counts each."""
-    bench = build(approving(approval={"max_per_hour": 2}))
-    bench.show(*THREE)
-    asked = [event_id for _, event_id in bench.asked]
-    assert asked[asked.index("a") :][:3] == ["a", "", "b"]
-    bench.advance(10)
-    assert [event_id for _, event_id in bench.posts] == ["a", "b"]
-    assert states(bench) == {"a": "approved", "b": "approved", "c": "limited"}
-
-
-@pytest.mark.parametrize("status", [399, 499, 500])
-def test_an_id_that_is_refused_holds_back_no_other(build: Build, status: int) -> None:
+def test_an_id_that_is_refused_holds_back_no_other(build: Build) -> None:
     """Only the bad one failed; it is tried again later."""
     bench = build(approving())
 
     def answer(event_id: str) -> None:
         if event_id == "b":
-            raise ImdsError(PollOutcome.HTTP_ERROR, "POST: status", status)
+            raise REFUSED
 
     bench.before_answer = answer
     bench.show(*THREE)
@@ -204,20 +190,6 @@ def test_a_crash_between_the_answer_and_its_transition(build: Build, monkeypatch
     assert bench.approved == [FREEZE_ID]
 
 
-def test_it_is_known_before_it_is_sent(build: Build) -> None:
-    """At the moment of the request the disk has it already."""
-    bench = build(approving())
-    found: list[tuple[Any, Any]] = []
-
-    def look(_: str) -> None:
-        found.extend(on_disk(bench.state, "approval").items())
-
-    bench.before_answer = look
-    bench.show(raw_event())
-    (((_, life_key, *_), record),) = found
-    assert (life_key, record.keys(), state(bench)[0]) == (FREEZE_ID.lower(), {"queued"}, "approved")
-
-
 @pytest.mark.parametrize("later", [FREEZE_ID, "b"])
 def test_a_disk_that_takes_nothing(build: Build, later: str) -> None:
     """What could not be recorded is not sent, and the limit does not count it; later it is sent."""
@@ -253,19 +225,6 @@ def test_a_lost_state_holds_rules_for_an_hour(build: Build) -> None:
     bench.advance(160)
     assert bench.approved == [FREEZE_ID]
     assert bench.api("problems") == []
-
-
-def test_a_clock_that_is_set_does_not_shorten_the_hour(build: Build) -> None:
-    """Within a process the hour is one of time; a clock that was set back by a day does not make it a day."""
-    bench = build(approving(imds=SLOWLY))
-    lose_the_state(bench)
-    bench.clock.set_wall(bench.clock.now() + timedelta(hours=2))
-    bench.advance(60)
-    assert bench.posts == []
-    bench.clock.set_wall(bench.clock.now() - timedelta(days=1))
-    bench.restart()
-    bench.advance(3602)
-    assert bench.approved == [FREEZE_ID]
 
 
 def test_the_limit_counts_what_the_state_file_has_once_it_can_be_read(build: Build) -> None:
@@ -339,22 +298,3 @@ def test_a_step_of_the_clock_does_not_undo_the_limit(build: Build, restart: Rest
     bench.restart()
     bench.show(raw_event(EventId="c", **LATER))
     assert state(bench)[0] == "approved"
-
-
-@pytest.mark.parametrize("restart", [one_hour_ahead, rebooted])
-def test_a_step_of_the_clock_does_not_shorten_the_hour_after_a_lost_state(
-    build: Build, restart: Restart
-) -> None:
-    """It is an hour of the boot, and a whole one after a reboot; later restarts know that it is over."""
-    bench = build(approving(imds=SLOWLY))
-    lose_the_state(bench)
-    bench.advance(30)
-    restart(bench)
-    bench.advance(1700)
-    bench.restart()
-    bench.advance(1700)
-    assert (state(bench)[0], bench.posts) == ("hold", [])
-    bench.advance(260)
-    assert (bench.approved, bench.api("problems")) == ([FREEZE_ID], [])
-    rebooted(bench)
-    assert bench.api("problems") == []
