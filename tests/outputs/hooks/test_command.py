@@ -19,23 +19,6 @@ BIG = b"x" * 3_000_000
 REST = "(the rest of the output is left out)"
 
 
-def test_a_command_gets_its_input_its_variables_and_those_of_the_exporter(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Standard input holds the event to its end; the variables come on top of the exporter's own."""
-    monkeypatch.setenv("OF_THE_EXPORTER", "yes")
-    monkeypatch.setenv("OVERLAID", "old")
-    done = ran(
-        *shell('cat; echo; echo "$OF_THE_EXPORTER $OVERLAID $EVENT_DESCRIPTION"'),
-        stdin='{"id": "ü"}'.encode(),
-        environment={"OVERLAID": "new", "EVENT_DESCRIPTION": "a 'b' $c\n日本"},
-    )
-    assert done.lines == ['{"id": "ü"}', "yes new a 'b' $c", "日本"]
-    assert done.result.outcome is HookOutcome.SUCCEEDED
-    assert (done.result.status, done.result.reason) == (0, "exit status 0")
-    assert not done.result.stopped
-
-
 def test_no_shell_reads_the_command() -> None:
     """Arguments arrive as they stand in the configuration."""
     argument = "$HOME `id` ; * \n'\""
@@ -63,9 +46,7 @@ def test_a_variable_is_utf8_whatever_the_locale() -> None:
     ("code", "lines"),
     [
         ("pass", []),
-        ("os._exit(0)", []),
         ("os.close(0); print('closed')", ["closed"]),
-        ("sys.stdin.close(); time.sleep(0.05)", []),
         ("sys.stdin.read(1); print('one')", ["one"]),
         ("print(len(sys.stdin.buffer.read()))", ["3000000"]),
         ("print(len(open('/dev/stdin', 'rb').read()))", ["3000000"]),
@@ -93,10 +74,7 @@ def test_input_without_files_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     ("code", "status", "reason"),
     [
         ("exit 3", 3, "exit status 3"),
-        ("exit 255", 255, "exit status 255"),
-        ("kill -SEGV $$", -11, "killed by SIGSEGV"),
         ("kill -TERM $$", -15, "killed by SIGTERM"),
-        ("kill -KILL $$", -9, "killed by SIGKILL"),
         ("kill -45 $$", -45, "killed by signal 45"),
         ("no-such-program-at-all 2>/dev/null", 127, "exit status 127"),
     ],
@@ -167,7 +145,6 @@ def cut(pieces: Iterable[bytes]) -> list[str]:
     [
         (b"x" * MOST_LINE_BYTES, "x" * MOST_LINE_BYTES),
         (b"x" * (MOST_LINE_BYTES + 1), "x" * MOST_LINE_BYTES + " (line cut)"),
-        (b"x" * 10 * MOST_LINE_BYTES, "x" * MOST_LINE_BYTES + " (line cut)"),
         # A letter of three bytes that the cut goes through.
         (b"x" * (MOST_LINE_BYTES - 2) + "日日".encode(), "x" * (MOST_LINE_BYTES - 2) + " (line cut)"),
         (b"\xff" * (MOST_LINE_BYTES + 1), "\ufffd" * MOST_LINE_BYTES + " (line cut)"),
@@ -247,7 +224,6 @@ def refused(*argv: str, **variables: str) -> str:
     ("program", "reason"),
     [
         ("/no/such/drain", "no such file; correct its command"),
-        ("./no/such/drain", "no such file; correct its command"),
         ("/no/such/drain -u alice:secret", "no such file; correct its command"),
         ("json://alice:secret@a/b", "no such file; correct its command"),
         ("no-such-drain", "no such program in PATH; correct its command"),
@@ -290,8 +266,6 @@ def test_paths_that_lead_to_no_file(tmp_path: Path) -> None:
 def test_too_long_an_environment() -> None:
     """More variables than the system takes are a failed result, not an exception."""
     assert refused("true", BIG="x" * 200_000) == "its arguments and variables are too long together"
-    many = {f"V{number}": "x" * 100_000 for number in range(60)}
-    assert refused("true", **many) == "its arguments and variables are too long together"
 
 
 def test_what_cannot_be_passed_on() -> None:

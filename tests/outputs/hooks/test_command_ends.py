@@ -1,5 +1,4 @@
 import os
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -137,37 +136,6 @@ def test_output_of_a_child_that_ends_soon_is_still_read(monkeypatch: pytest.Monk
     assert ran(*shell("(sleep 0.2; echo late) & echo early")).lines == ["early", "late"]
 
 
-class LateStop(threading.Event):
-    """A stop that is set as soon as something waits for it."""
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Set it, unless the caller does not wait."""
-        if timeout:
-            self.set()
-        return super().wait(timeout)
-
-
-@pytest.mark.parametrize(
-    ("code", "stopped"),
-    [("kill -TERM $$", True), ("exit 143", True), ("exit 1", False), ("kill -KILL $$", False), (":", False)],
-)
-def test_a_stop_that_is_noticed_late(code: str, *, stopped: bool) -> None:
-    """What ended by SIGTERM just before the stop was part of it: a service manager sends it to everybody."""
-    done = ran(*shell(code), stop=LateStop())
-    assert done.result.stopped == stopped
-    assert (done.result.reason == "ended early: the exporter is stopping") == stopped
-
-
-def test_a_command_is_not_begun_after_a_stop() -> None:
-    """A worker that was about to begin one leaves it to the next start of the exporter."""
-    stop = threading.Event()
-    stop.set()
-    result = ran("/no/such/file", stop=stop).result
-    assert (result.outcome, result.stopped) == (HookOutcome.FAILED, True)
-    facts = (result.status, result.seconds, result.reason)
-    assert facts == (None, 0.0, "not begun: the exporter is stopping")
-
-
 def test_a_failing_callback_leaves_no_process() -> None:
     """After any error in the exporter, the command does not keep running unsupervised."""
     seen: list[str] = []
@@ -199,23 +167,6 @@ def test_twenty_at_once(argv: tuple[str, ...], timeout: float, outcome: tuple[Ho
     assert [done.left for done in several] == [[]] * 40
     numbers = [line for done in several for line in done.lines]
     assert len(set(numbers)) == len(numbers)
-
-
-def test_one_that_hangs_holds_up_no_other() -> None:
-    """The pipe of one command is not kept open by another that was started beside it."""
-    stop = threading.Event()
-    begun = threading.Event()
-
-    def begin(_: str) -> None:
-        begun.set()
-
-    with ThreadPoolExecutor(1) as pool:
-        slow = pool.submit(ran, *shell("echo; exec sleep 600"), stop=stop, output=begin)
-        assert begun.wait(60)
-        quick = ran(*shell("echo quick"))
-        stop.set()
-        assert slow.result().result.stopped
-    assert quick.lines == ["quick"]
 
 
 SLOW_TO_REAP = """

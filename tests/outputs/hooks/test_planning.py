@@ -27,10 +27,8 @@ def told(view: EventView = VIEW, **others: Any) -> dict[str, str]:
     ("dirty", "cleaned"),
     [
         ("a\0b\0", "ab"),
-        ("a\nb\t'$(x)", "a\nb\t'$(x)"),
-        ("日本 😀", "日本 😀"),
+        ("a\nb\t'$(x) 日本 😀", "a\nb\t'$(x) 日本 😀"),
         ("\ud800x", "\ufffdx"),
-        ("x\udfff", "x\ufffd"),
         ("\ud83d\ude00", "😀"),
         ("\ufeffx", "\ufeffx"),
     ],
@@ -82,10 +80,7 @@ def test_any_event_can_be_passed_on(text: str, resources: list[str], times: int)
     ("name", "is_inherited"),
     [
         ("SCHEDULED_EVENTS_NOTIFY", False),
-        ("SCHEDULED_EVENTS_CONFIG_FILE", False),
         ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", False),
-        ("OTEL_EXPORTER_OTLP_CLIENT_KEY", False),
-        ("OTEL_RESOURCE_ATTRIBUTES", False),
         ("CREDENTIALS_DIRECTORY", False),
         ("NOTIFY_SOCKET", False),
         ("ONCALL_URL", False),
