@@ -24,14 +24,7 @@ ONLY_NAMES = "${...} must contain only the name of a variable; use ${NAME}"
 NO_TEMPLATE = "line 1 of the template: Expected an expression, got 'end of statement block'"
 # What Apprise names of a URL: the first part that is missing or malformed, and the form of the whole.
 MALFORMED = (
-    ("slack://", f"slack:// URL: {{token_a}} is missing; {SLACK_FORM}"),
-    ("slack://CANARY/CANARY", f"slack:// URL: {{token_c}} is missing; {SLACK_FORM}"),
     ("slack://CANARY/-CANARY/x", f"slack:// URL: {{token_b}} is malformed; {SLACK_FORM}"),
-    (
-        "discord://1",
-        "discord:// URL: {webhook_token} is missing; write it like discord://{webhook_id}/{webhook_token}",
-    ),
-    ("tgram://1", "tgram:// URL: {bot_token} is malformed; write it like tgram://{bot_token}"),
     ("mailto://u", "mailto:// URL; write it like mailto://user:password@example.com?to=oncall@example.com"),
 )
 INCOMPLETE = (
@@ -61,29 +54,12 @@ def refused(folder: Path, text: str, urls: tuple[str, ...] = (), **environ: str)
     return re.sub("; see https://[^ ]+$", "", str(caught.value))
 
 
-def test_where_a_url_comes_from(tmp_path: Path) -> None:
-    """It stands in the file, in a variable of the environment, or in a file of its own."""
-    secret = tmp_path / "secret"
-    secret.write_text("json://in.file/\n")
-    for keys, url in {
-        "url: 'json://here/'": "json://here/",
-        "url: '${A}'": "json://a/",
-        "url: 'json://${U}:${P}@h/$1'": "json://u:%24%7BU%7D@h/$1",
-        f"url_file: {secret}": "json://in.file/",
-    }.items():
-        assert plan(tmp_path, target(keys), A="json://a/", U="u", P="${U}").addresses["a"].url == url
-    text = target("webhook: '${U}', headers: {X: 'b ${T}'}")
-    hook = plan(tmp_path, text, U="https://h.test/x", T="t").addresses["a"]
-    assert (hook.webhook, hook.headers, hook.label) == ("https://h.test/x", {"X": "b t"}, "https://h.test")
-
-
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
         ("url: '${ONCALL}'", "url: the environment has no variable ONCALL; set it, or use url_file"),
         ("url: '${EMPTY}'", "url: the environment has no variable EMPTY; set it, or use url_file"),
         ("url: '${A:-json://u:CANARY@h/}'", f"url: {ONLY_NAMES}"),
-        ("url: '${json://u:CANARY@h/}'", f"url: {ONLY_NAMES}"),
         ("url: 'json://a.test/, slack://CANARY'", "url: Apprise does not accept this json:// URL"),
         ("url_file: 'json://u:CANARY@h/'", f"url_file: must be the path of a file, but {NO_PLACE}"),
         ("url_file: FOLDER/missing", "url_file: the file cannot be read: No such file or directory"),
@@ -91,7 +67,6 @@ def test_where_a_url_comes_from(tmp_path: Path) -> None:
         ("url_file: FOLDER/two", "url_file: the file has more than one URL; it must contain one Apprise URL"),
         ("url: CANARY", f"url: {NO_URL}"),
         ("url: 'foo://CANARY'", f"url: {UNKNOWN}"),
-        ("url: 'slack://CANARY'", f"url: {NOT_TAKEN}"),
         ("url_file: FOLDER/bad", f"url_file: {NOT_TAKEN}"),
         *((f"url: '{url}'", f"url: Apprise does not accept this {reason}") for url, reason in MALFORMED),
         ("url: 'https://hooks.slack.com/services/CANARY'", f"url: {INCOMPLETE}"),
@@ -113,7 +88,6 @@ def test_targets_that_are_refused(tmp_path: Path, keys: str, message: str) -> No
         ("json://u:${V}@h.test", 'a@b:c/d?e#f&g;[h]%"<> ', "json://u:{}@h.test"),
         ("mailto://${V}:p@h.test", "ann@example.com", "mailto://{}:p@h.test"),
         ("webhook: https://u:${V}@h.test/${V}", "a@b", "https://u:{}@h.test/a@b"),
-        ("json://i.test/ json://u:x${V}@h.test", "/", "json://i.test/ json://u:x{}@h.test"),
         ("json://h.test/a,ntfy://${V}:p@h.test/b", "/", "json://h.test/a,ntfy://{}:p@h.test/b"),
     ],
 )
@@ -138,11 +112,9 @@ def test_a_pair_keeps_its_first_colon(tmp_path: Path, value: str, expected: str)
     ("url", "value"),
     [
         ("slack://${V}", f"T1JJ3T3L2/A1BRTD4JD/{CANARY}/#general"),
-        (f"slack://T1JJ3T3L2/A1BRTD4JD/{CANARY}/${{V}}", "#general"),
-        ("tgram://${V}/12315544", f"123456789:AAEhBOweik6ad9r_{CANARY}"),
         ("mailto://u:p@h.test?to=${V}", "a@example.com,b@example.com"),
-        ("${V}?to=a@example.com", "mailto://u:p@h.test"),
         ("${V}", " json://h.test/, json://i.test/\n"),
+        ("json://h.test/${V}/$1", "${V}"),
         ("json://${V}:8080/a@b", "h.test"),
         ("json://u@${V}/a?x=1;2", "h.test"),
     ],
@@ -242,7 +214,6 @@ FURTHER = "includes further files, which is not possible there; include them in"
     ("name", "content", "fault"),
     [
         ("a.yml", "include: missing.yml", f"FOLDER/missing.yml: {CANNOT}: No such file or directory"),
-        ("a.cfg", "include .", f"FOLDER: {CANNOT}: it is not a regular file"),
         ("a.cfg", "include ./large", f"FOLDER/large: {CANNOT}: it has more than 64 KiB"),
         ("a.cfg", "include ./binary", f"FOLDER/binary: {CANNOT}: it is not text"),
         (
@@ -252,7 +223,6 @@ FURTHER = "includes further files, which is not possible there; include them in"
         ),
         ("a.cfg", "include ./fifo", f"FOLDER/fifo: {CANNOT}: it is not a regular file"),
         ("a.cfg", "include ./nested", f"FOLDER/nested: {FURTHER} FOLDER/a.cfg"),
-        ("a.cfg", "include a.cfg", f"FOLDER/a.cfg: {FURTHER} FOLDER/a.cfg"),
         (
             "a.cfg",
             "include wrong.yml",
@@ -361,15 +331,11 @@ def test_a_template_with_a_gap_is_warned_of(tmp_path: Path, caplog: pytest.LogCa
     [
         ("json://u:secret@example.com:80/x", "json://example.com"),
         ("json://u:p@secret.word@example.com/", "json://..."),
-        ("json://u:p/secret.word@example.com/", "json://..."),
         ("json://first.last:se?cret@example.com/", "json://..."),
-        ("json://first.last:123#cret@example.com/", "json://..."),
         ("mailto://u:p@mail.example.com?to=ops@example.com", "mailto://mail.example.com"),
-        ("mailto://u:p@secret.word@mail.example.com", "mailto://..."),
         ("slack://secret.token/", "slack://..."),
         ("jsons://127.0.0.1/path", "jsons://127.0.0.1"),
         ("ntfy://topic", "ntfy://..."),
-        ("tgram://123:abc/1", "tgram://..."),
         ("46elks://user:secret@+15551234567", "46elks://..."),
         ("json://[::1", "json://..."),
         ("a secret", "no URL"),

@@ -1,8 +1,6 @@
-import logging
 import smtplib
 import socket
 import ssl
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import pytest
@@ -54,11 +52,8 @@ def late() -> Exception:
             "its certificate is not accepted",
             Failure.TARGET,
         ),
-        (requests.ConnectionError(), "the connection failed", Failure.TARGET),
         (circular(), "the connection failed", Failure.TARGET),
         (smtplib.SMTPServerDisconnected(), "the connection failed", Failure.TARGET),
-        (smtplib.SMTPDataError(500, b"no"), "it answered 500: no", Failure.REFUSED),
-        (smtplib.SMTPDataError(499, b"later"), "it answered 499: later", Failure.TARGET),
         (
             smtplib.SMTPAuthenticationError(535, b"no"),
             "it does not accept the credentials: no",
@@ -88,17 +83,13 @@ def test_a_status_says_whose_fault_it_is() -> None:
     ("header", "seconds"),
     [
         ("7", 7.0),
-        (" 120 ", 120.0),
-        ("301", 300.0),
         ("9" * 5000, 300.0),
         ("Wed, 04 Mar 2026 22:00:30 GMT", 30.0),
         ("Wed, 04 Mar 2026 21:59:30 GMT", 0.0),
         ("Thu, 05 Mar 2026 22:00:30 GMT", 300.0),
         ("", None),
         ("-1", None),
-        ("1.5", None),
         ("\N{ARABIC-INDIC DIGIT SEVEN}", None),
-        ("soon", None),
         ("Wed, 99 Mar 2026 22:00:30 GMT", None),
     ],
 )
@@ -121,7 +112,6 @@ def test_only_answers_that_ask_to_wait_do() -> None:
         (b'{"message": "no such user: us"}', "no such user: us"),
         (b'{"error": "' + b"no, " * 100 + b'"}', ("no, " * 40)[:159] + "\N{HORIZONTAL ELLIPSIS}"),
         (b'{"errors": [{"message": "a"}, {"message": "b"}], "error": {"code": 7}}', "a"),
-        (b'{"error": 7, "description": null, "errors": []}', ""),
         (b"[" * 3000, ""),
         (b"a line\nand another", ""),
         (b" " * 1992 + b"canary/abc", "..."),
@@ -132,23 +122,3 @@ def test_only_answers_that_ask_to_wait_do() -> None:
 def test_what_a_receiver_said(body: bytes, words: str) -> None:
     """It is short and on one line, without any part of the target's URL."""
     assert failures.said(body, ("json://u:p@h.test/CANARY%2Fabc?mode=yes",)) == words
-
-
-def test_the_exceptions_of_an_attempt() -> None:
-    """Each is found once, none of other threads; tracebacks would keep an immense answer in memory."""
-    logger = logging.getLogger("test.failures")
-
-    def fail(error: Exception) -> None:
-        try:
-            raise error
-        except type(error):
-            logger.warning("failed")
-            logger.warning("again")
-
-    with failures.handled_by(logger.name) as errors, ThreadPoolExecutor(1) as pool:
-        logger.warning("nothing has failed yet")
-        pool.submit(fail, ValueError()).result()
-        fail(caused(CONNECTION, MemoryError()))
-    (error,) = errors
-    assert (error.__traceback__, type(error.__cause__)) == (None, MemoryError)
-    assert logger.handlers == []
