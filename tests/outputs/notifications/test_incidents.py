@@ -6,11 +6,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from exporter.config.addresses import Address
 from exporter.model.lifecycle import Transition, TransitionRecord
 from exporter.model.messages import AnyMessage, Delivery, Message, WatchChange, WatchMessage
 from exporter.outputs.notifications.child import Child
-from exporter.outputs.notifications.services import check
 from tests.bench import VM, Build
 from tests.builders import REBOOT_ID, message, raw_event
 from tests.clocks import NOW
@@ -157,15 +155,3 @@ def test_the_watch_is_an_incident_of_its_own(proxy: TlsProxy) -> None:
     over = WatchMessage("oncall", "outage", 2, WatchChange.RECOVERED, NOW, "vm_0", NOW, incident="watch/vm_0")
     tell(URLS["pagerduty"], outage, over)
     assert states("pagerduty", proxy.requests) == [("watch/vm_0", "trigger"), ("watch/vm_0", "resolve")]
-
-
-def test_which_targets_know_incidents(tmp_path: Path) -> None:
-    """They are known by the check, also behind a tag with others."""
-    file, plain = tmp_path / "apprise.yml", "json://127.0.0.1/"
-    file.write_text(f"urls:\n  - {URLS['pagerduty']}: [{{tag: both}}]\n  - {plain}: [{{tag: both}}]\n")
-    both = Address("a", apprise_config=(str(file), "both"))
-    assert [check(one).incidents for one in (Address("a", URLS["pagerduty"]), Address("a", plain), both)] == [
-        True,
-        False,
-        True,
-    ]

@@ -6,7 +6,7 @@ from exporter.config.addresses import Address
 from exporter.config.loading import Loaded
 from exporter.config.match import Match, Scope
 from exporter.config.yamlfile import YamlFile
-from exporter.model.lifecycle import ENDINGS, Transition
+from exporter.model.lifecycle import ENDINGS
 from exporter.outputs.notifications.planning import Plan, plan_of
 from tests.builders import FREEZE_ID, REBOOT_ID, scheduled
 from tests.lives import Story
@@ -26,12 +26,9 @@ def composed(routes: list[Route], instance: str | None = "WestNO_0") -> list[tup
 @pytest.mark.parametrize(
     ("routes", "expected"),
     [
-        ([], []),
-        ([Route(("a",))], [("a", "Freeze")]),
         ([FREEZES], [("chat", "Freeze")]),
         ([ALL], [("log", "Reboot"), ("chat", "Reboot"), ("log", "Freeze"), ("chat", "Freeze")]),
         ([FREEZES, ALL], [("log", "Reboot"), ("chat", "Reboot"), ("chat", "Freeze"), ("log", "Freeze")]),
-        ([Route(("a",), Match(transitions=(Transition.STARTED,)))], []),
         ([Route(("a",), Match(target=Scope.OTHER))], [("a", "Reboot")]),
     ],
 )
@@ -40,16 +37,9 @@ def test_every_route_that_matches_delivers(routes: list[Route], expected: list[t
     assert composed(routes) == expected
 
 
-def test_without_a_name_every_event_is_this_vms() -> None:
-    """While the VM's name is unknown every target gets all messages."""
-    assert composed([Route(("a",))], instance=None) == [("a", "Reboot"), ("a", "Freeze")]
-
-
 @pytest.mark.parametrize(
     ("routes", "configured", "extra", "expected"),
     [
-        ([], [], [], []),
-        ([], ["a", "b"], [], [("a", "b")]),
         ([FREEZES], ["a", "chat"], [], [("chat",)]),
         ([], ["a"], ["notify-1"], [("a", "notify-1")]),
         ([FREEZES], ["chat"], ["notify-1", "notify-2"], [("chat",), ("notify-1", "notify-2")]),
