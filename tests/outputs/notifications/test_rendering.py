@@ -37,12 +37,9 @@ def test_an_event_of_another_day_has_its_date(later: int, at: str) -> None:
     [
         ("vm_4567890", 15, "vm_4567890 at 22:15 UTC (15 min)"),
         ("vm_45678901", 15, "vm_45678901 in 15 min"),
-        ("vm_4567890123456789012", 15, "vm_4567890123456789012 in 15 min"),
         ("vm_45678901234567890123", 15, "vm_456789...4567890123 in 15 min"),
-        ("vm_4567890", 60, "vm_4567890 at 23:00 UTC (60 min)"),
         ("vm_45678901", 60, "vm_45678901 at 23:00 UTC"),
         ("vm_45678901234567890", 60, "vm_45678...34567890 at 23:00 UTC"),
-        ("vm_0", 2, "vm_0 at 22:02 UTC (2 min)"),
         ("vm_0", 119 / 60, "vm_0 at 22:01 UTC (119 s)"),
     ],
 )
@@ -78,28 +75,6 @@ def test_a_hook_that_fails_during_the_event() -> None:
     assert found == "[WARNING] Hook failed during Reboot: vm_0 at 22:00 UTC"
 
 
-NO_PAUSE = " The exporter observed no pause of a second or more."
-PAUSE = " The exporter observed a pause of {} during the event."
-
-
-@pytest.mark.parametrize(
-    ("event_type", "seconds", "said"),
-    [
-        ("Freeze", None, NO_PAUSE),
-        ("Freeze", 0.9, NO_PAUSE),
-        ("Reboot", 0.9, ""),
-        ("Freeze", 1.0, PAUSE.format("1.0 s")),
-        ("Reboot", 59.9, PAUSE.format("59.9 s")),
-        ("Reboot", 60.0, PAUSE.format("1 min")),
-    ],
-)
-def test_how_long_the_vm_stood_still(event_type: str, seconds: float | None, said: str) -> None:
-    """It is told of every type where it was observed, and its absence of a Freeze alone."""
-    completed = message(Transition.COMPLETED, type=event_type, paused_seconds=seconds)
-    over = "The event is over: Azure no longer lists it."
-    assert body(completed).splitlines()[0] == f"{over}{said}"
-
-
 COMMAND = f"- To start it now: azure-scheduled-events-exporter approve {REBOOT_ID}"
 
 
@@ -109,8 +84,6 @@ COMMAND = f"- To start it now: azure-scheduled-events-exporter approve {REBOOT_I
         (None, {}, []),
         (None, {"source": "User"}, [COMMAND]),
         ("approved", {"source": "User"}, []),
-        ("hold", {}, ["- Approval: on hold: no rule", COMMAND]),
-        ("limited", {}, ["- Approval: on hold: no rule", COMMAND]),
         ("failed", {}, ["- Approval: on hold: no rule", COMMAND]),
         ("hold", {"status": "Started"}, []),
         ("hold", {"target": Affected.OTHER}, []),

@@ -64,21 +64,6 @@ def test_a_fence_at_the_cut_is_left_out() -> None:
     assert cut(text + "\n```\n" + "b" * 900, 54, "markdown") == text
 
 
-def test_a_small_room_has_no_note() -> None:
-    """Where the note would take half of the room, the message takes it all."""
-    assert cut("x" * 500, 40, "text") == "x" * 40
-    assert cut("x" * 500, 0, "text") == ""
-    note = f"\n\n{CUT}"
-    assert cut("x" * 500, 2 * len(note) - 1, "text") == "x" * (2 * len(note) - 1)
-    assert cut("x" * 500, 2 * len(note), "text") == "x" * len(note) + note
-
-
-def test_a_last_line_is_cut_off_whole_if_it_is_the_shorter_half() -> None:
-    """Where that would cost half of the room or more, the line is cut inside."""
-    assert cut("xxxxxx\nyyyyyy", 10, "text") == "xxxxxx"
-    assert cut("xxxxx\nyyyyyy", 10, "text") == "xxxxx\nyyyy"
-
-
 def test_a_title_leaves_room_for_the_body() -> None:
     """A title has at most 150 characters, and at most two thirds of a short message."""
     assert fit_title("t" * 200, None) == "t" * 147 + "..."
