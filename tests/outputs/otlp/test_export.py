@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import pytest
 import trustme
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_CUMULATIVE
@@ -245,13 +244,6 @@ def test_a_receiver_that_refuses(receiver: Receiver, status: int, *, refused: bo
     assert otlp().export([SPAN]) == expected
 
 
-def test_a_second_attempt(receiver: Receiver) -> None:
-    """It succeeds, whatever became of the first one, which the SDK repeats at once after a reset."""
-    moods = iter(("reset", 200))
-    receiver.mood = lambda _: next(moods)
-    assert otlp().export([SPAN]) == DONE
-
-
 @pytest.mark.parametrize(
     ("rejected", "message"), [(2, "too long"), (0, "be brief"), (-(2**63), ""), (7, "no")]
 )
@@ -411,16 +403,6 @@ def test_a_record_arrives_as_it_is(receiver: Receiver) -> None:
     (group,) = messages(receiver, Signal.LOGS)[0].resource_logs
     assert values(group.resource.attributes)["host.name"] == "web_3"
     assert [record.severity_number for record in group.scope_logs[0].log_records] == [17, 13]
-
-
-def test_rejected_records(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
-    """They are told apart from spans in the log."""
-    answer = ExportLogsServiceResponse()
-    answer.partial_success.rejected_log_records = 1
-    answer.partial_success.error_message = "too old"
-    receiver.answer = answer.SerializeToString()
-    assert otlp_logs().export([RECORD, RECORD]) == ExportOutcome(rejected=1, reason="too old")
-    assert "log records rejected by the receiver" in caplog.text
 
 
 def registry() -> CollectorRegistry:
