@@ -89,7 +89,8 @@ def load_scenarios(names: Sequence[str] | None = None) -> tuple[Scenario, ...]:
         elif name in bundled:
             scenarios.append(bundled[name])
         else:
-            raise ConfigurationError(f"there is no such scenario; {did_you_mean(name, bundled)}")
+            shown = yamlfile.repeated(name, ()) or "the value"
+            raise ConfigurationError(f"--scenario: {shown} is not a scenario; {did_you_mean(name, bundled)}")
     return tuple(scenarios)
 
 

@@ -59,7 +59,10 @@ def error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *
             (["simulate", "--speed", value], "'--speed': must be a number from 0.1 to 10000")
             for value in (URL, "0.09")
         ),
-        (["simulate", "--scenario", URL], ": there is no such scenario; must be one of: live-migration, "),
+        (
+            ["simulate", "--scenario", URL],
+            "--scenario: the value is not a scenario; must be one of: live-migration, ",
+        ),
         (
             ["notify-test", "--target", URL],
             "'--target': the value is a URL, and names appear in logs and metrics; ",

@@ -447,7 +447,8 @@ def _fault(url: str, details: Mapping[str, Any]) -> str:
     rest = url.partition("://")[2].partition("?")[0]
     scheme = url.partition("://")[0].lower()
     if scheme.startswith("mailto"):
-        return f"; write it like {scheme}://user:password@example.com?to=oncall@example.com"
+        quote = "; write @ in a user name or password as %40" if rest.count("@") > 1 else ""
+        return f"; write it like {scheme}://user:password@example.com?to=oncall@example.com{quote}"
     form = details["templates"][0]
     names = _TOKEN.findall(form)[1:]
     parts = [unquote(part) for part in re.split(r"[/@:]", rest) if part]

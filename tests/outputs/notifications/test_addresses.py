@@ -26,6 +26,13 @@ NO_TEMPLATE = "line 1 of the template: Expected an expression, got 'end of state
 MALFORMED = (
     ("slack://CANARY/-CANARY/x", f"slack:// URL: {{token_b}} is malformed; {SLACK_FORM}"),
     ("mailto://u", "mailto:// URL; write it like mailto://user:password@example.com?to=oncall@example.com"),
+    (
+        "mailto://u:CAN@ARY@gmail.com",
+        (
+            "mailto:// URL; write it like mailto://user:password@example.com?to=oncall@example.com; "
+            "write @ in a user name or password as %40"
+        ),
+    ),
 )
 INCOMPLETE = (
     "Apprise does not recognize this https:// URL, or part of it is missing; copy all of it, or use the "
