@@ -20,7 +20,7 @@ HELM := v3.22.0
 .DELETE_ON_ERROR:
 .PHONY: help help-all demo test pytest test-lowest coverage test-phoenix soak fuzz lint audit bench format package dist
 .PHONY: bench-fleet test-deb test-image test-kubernetes test-otlp test-pacemaker renderings dashboards golden pictures recording
-.PHONY: docs requirements clean test-grafana test-fleet test-receivers checks alerts
+.PHONY: docs requirements clean test-grafana test-fleet test-receivers test-examples checks alerts
 
 help:
 	@echo "make demo          the exporter against a simulator, with no Azure around; NOTIFY=URL sends messages, CONFIG=FILE configures the rest"
@@ -49,6 +49,7 @@ help-all: help
 	@echo "make bench-fleet   measure what viewers and rules cost a Prometheus; FLEET_VMS='500 2000'"
 	@echo "make test-fleet    fifty exporters with Prometheus and Alertmanager: approvals, alerts, messages and their delays"
 	@echo "make test-receivers  messages to receivers that take long, fail late or never end: four minutes"
+	@echo "make test-examples  the hooks of examples/ beside stand-ins of Slurm, Jenkins, Patroni and the like"
 	@echo "make test-deb      install, upgrade and purge the .deb in a clean Debian that runs systemd; cloud-init and Ansible"
 	@echo "make test-image    build the container image by buildah, and run it"
 	@echo "make test-kubernetes  the drain and the Helm chart against a real API server, which Go builds in 11 CPU minutes"
@@ -95,6 +96,9 @@ test-fleet: $(VENV)/.dev $(VENV)/.packages
 
 test-receivers: $(VENV)/.dev
 	$(BIN)/python -m pytest $(PARALLEL) tests/slow/check_receivers.py
+
+test-examples: $(VENV)/.dev $(VENV)/.packages
+	$(BIN)/python -m pytest $(PARALLEL) tests/slow/check_examples.py
 
 # Versions are in package.json; there is no lock file, which would name a registry.
 GRAFANA := build/grafana

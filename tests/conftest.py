@@ -39,7 +39,6 @@ _END_TO_END = (
     "security/test_privileges.py",
     "simulator/test_browser.py",
     "state/test_process.py",
-    "test_examples.py",
     "test_packaging.py",
     "web/test_browser.py",
 )
