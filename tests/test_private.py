@@ -52,19 +52,6 @@ def test_the_state_is_private(open_folder: Path, mask: int) -> None:
         fixture.close()
 
 
-def test_what_was_moved_aside_stays_private(open_folder: Path) -> None:
-    """A damaged file keeps its mode under its new name, and the new file is as private as the first."""
-    fixture = StateFixture(open_folder / "state")
-    with umask(0):
-        fixture.open()
-        fixture.close()
-        fixture.path.write_bytes(b"garbage" * 1000)
-        fixture.open()
-        fixture.close()
-    assert len(fixture.aside()) == 1
-    assert set(modes(open_folder / "state").values()) == {0o600}
-
-
 TRAPS: dict[str, Callable[[Path], object]] = {
     "a link": lambda path: path.symlink_to(path.parent.parent / "target"),
     "a link to nothing": lambda path: path.symlink_to(path.parent / "nothing"),

@@ -53,12 +53,6 @@ def told_of_configuration(path: Path) -> list[tuple[str, str]]:
     return [(str(path), remedy)]
 
 
-def test_a_configuration_with_a_secret_in_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """However many secrets are in it, there is one warning, with the remedy."""
-    path = loaded(tmp_path, a={"url": SECRET}, b={"url": SECRET})
-    assert warnings(caplog) == told_of_configuration(path)
-
-
 @pytest.mark.parametrize(
     ("keys", "secret"),
     [

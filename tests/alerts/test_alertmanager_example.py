@@ -131,14 +131,3 @@ def test_it_names_alerts_that_exist() -> None:
     for pattern in patterns:
         meant = [name for name in alerts() if re.fullmatch(pattern, name)]
         assert len(meant) == pattern.count("|") + 1, pattern
-
-
-def test_a_group_is_not_looked_at_while_rules_are_evaluated() -> None:
-    """Otherwise it would be seen with half of the alerts of an evaluation; `make test-fleet` shows it."""
-    routes = yaml.safe_load(EXAMPLE.read_text())["route"]["routes"]
-    (event,) = (route for route in routes if "event_id" in route.get("group_by", []))
-    quick = [route for critical in event["routes"] for route in critical.get("routes", [])]
-    assert quick
-    for route in [event, *quick]:
-        assert int(route["group_interval"].removesuffix("s")) % 5 == 0
-        assert int(route["group_wait"].removesuffix("s")) % 5 in range(1, 4)

@@ -102,27 +102,6 @@ def test_a_recommendation(build: Build, status: str) -> None:
     ]
 
 
-def test_a_recommendation_before_an_eviction(build: Build) -> None:
-    """The simulator's scenario plays both, with the newest version of the API only."""
-    bench = build()
-    bench.simulator.start_scenario("spot-rebalance")
-    bench.advance(605)
-    assert {one["type"] for one in bench.api("current")} == {"SpotRebalanceRecommendation", "Preempt"}
-    bench.restart("imds: {api_version: 2020-07-01}")
-    bench.advance(2)
-    assert [one["type"] for one in bench.api("current")] == ["Preempt"]
-
-
-def test_an_event_without_a_status(build: Build) -> None:
-    """It is shown and reported as advised, and never approved."""
-    bench = build(NOTIFY + "approval: {mode: 'on', rules: [{name: all, action: approve, match: {}}]}")
-    bench.show({"EventId": "a", "EventType": "Freeze", "Resources": ["WestNO_0"]}, wait=5)
-    (event,) = bench.api("current")
-    assert (event["status"], transitions(bench)) == ("Unknown", ["advised"])
-    assert bench.approved == []
-    assert bench.metric("pending", event_status="Unknown", event_type="Freeze") == 1
-
-
 def test_event_resources_counts_each_name_once(build: Build) -> None:
     """A name in two spellings is one VM."""
     bench = build()

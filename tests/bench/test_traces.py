@@ -19,22 +19,6 @@ def names(bench: Bench) -> list[str]:
     return [span.name for span in bench.receiver.spans]
 
 
-def test_spans_from_before_a_start_without_tracing(build: Build) -> None:
-    """They are dropped, and nothing is stored then."""
-    bench = build(ON)
-    bench.receiver.problem = "down"
-    bench.show(STARTED)
-    bench.show(wait=10)
-    bench.restart(OFF)
-    assert bench.metric("spans_total", outcome="dropped") == 2
-    bench.show(STARTED)
-    bench.show()
-    bench.receiver.problem = ""
-    bench.restart(ON)
-    bench.advance(60)
-    assert names(bench) == []
-
-
 def test_the_root_has_the_facts_and_the_changes(build: Build) -> None:
     """First id and announced NotBefore, which Azure drops; changes are its events, also after a restart.
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from exporter.errors import ImdsError, PollOutcome
-from exporter.imds.client import ImdsClient
 from exporter.model.events import trace_id
 from exporter.model.jobs import HookOutcome
 from exporter.model.messages import WatchChange, WatchMessage
@@ -272,27 +270,6 @@ def test_the_name_is_unknown(build: Build) -> None:
     assert bench.metric("pending", target="other") == 1
     assert bench.api("problems") == []
     assert ran(bench) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "takes", "pause"),
-    [("", 0, 10), ("", 5, 50), ("{instance: {name: a}, imds: {poll_interval: 20s}}", 0, 300)],
-)
-def test_facts_are_asked_for_again(
-    build: Build, monkeypatch: pytest.MonkeyPatch, text: str, takes: float, pause: float
-) -> None:
-    """Soon while the name is unknown; after a slow request nine times as long is left for polls."""
-    asked = []
-
-    def instance(_: ImdsClient) -> None:
-        asked.append(bench.clock.monotonic())
-        bench.clock.pass_seconds(takes)
-        raise ImdsError(PollOutcome.TIMEOUT, "slow")
-
-    bench = start_nameless(build, text)
-    monkeypatch.setattr(ImdsClient, "instance", instance)
-    bench.advance(2.5 * pause)
-    assert asked[1] - asked[0] == pytest.approx(pause, abs=1)
 
 
 @pytest.mark.parametrize("reboots", [False, True])
