@@ -153,7 +153,6 @@ def test_only_a_change_is_sent(build: Build) -> None:
     [
         ({}, "Nothing pending"),
         ({"up": False, "ready": False}, "Waiting for Azure"),
-        ({"up": False}, "BLIND"),
         ({"current": (life(freeze(event_type="Reboot")),)}, "1 pending: Reboot Wed 22:12 UTC"),
         (
             {"current": (life(freeze(event_status="Started", not_before=None)), life(freeze()))},
@@ -208,11 +207,8 @@ def test_a_card_tells_everything() -> None:
     ("event_type", "status", "classes"),
     [
         ("Freeze", "Scheduled", "event info"),
-        ("Freeze", "Started", "event info started"),
-        ("Reboot", "Scheduled", "event warning"),
         ("Reboot", "Started", "event critical started"),
         ("Preempt", "Advisory", "event warning"),
-        ("Preempt", "Scheduled", "event critical"),
     ],
 )
 def test_an_event_has_the_colour_of_its_severity(event_type: str, status: str, classes: str) -> None:

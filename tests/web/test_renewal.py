@@ -3,8 +3,6 @@
 import os
 import socket
 import ssl
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import bcrypt
@@ -16,7 +14,6 @@ from exporter.health import Health
 from exporter.web.webfile import WebConfig
 from tests.bench import Build
 from tests.clocks import HandClock
-from tests.end_to_end.program import eventually
 from tests.web.certificates import Pki, write
 from tests.web.support import application, served
 from tests.web.test_settings import HASH, PAIR
@@ -143,19 +140,8 @@ ALL = (
     ("after", "removed"),
     [
         ("", ALL),
-        ("# nothing\n", ALL),
-        ("null\n", ALL),
-        ("basic_auth_users: {}\n", ALL),
-        (EVERYTHING.partition("basic_auth_users")[0], "basic_auth_users: the former"),
-        (
-            EVERYTHING.partition("basic_auth_users")[0] + "basic_auth_users: {}\n",
-            "basic_auth_users: the former",
-        ),
+        (PAIR + CLIENTS + "basic_auth_users: {}\n", "basic_auth_users: the former"),
         (_users("alice"), ALL.replace("basic_auth_users, ", "")),
-        (
-            PAIR + _users("alice"),
-            "RequireAndVerifyClientCert, client_allowed_sans, client_auth_type, client_ca_",
-        ),
         (
             PAIR + "  client_auth_type: VerifyClientCertIfGiven\n  client_ca_file: ca.pem\n" + _users("bob"),
             "RequireAndVerifyClientCert, client_allowed_sans: the former",
@@ -195,29 +181,6 @@ def test_a_file_that_is_cut_anywhere_opens_no_door(pki: Pki) -> None:
         assert current.tls.verify_mode is ssl.VerifyMode.CERT_REQUIRED
         assert current.tls.sslsocket_class is not ssl.SSLSocket
         assert {"alice"} <= current.users.keys()
-
-
-def test_a_writer_that_truncates_the_file_lets_nobody_in(build: Build, tmp_path: Path) -> None:
-    """Requests without a password are refused at every moment, while the file is written again and again."""
-    path = write(tmp_path, _users("alice"))
-    bench, over = build(web_config_file=path), threading.Event()
-
-    def ask() -> set[int]:
-        statuses = set()
-        while not over.is_set():
-            statuses.add(requests.get(f"{bench.app.url}/metrics", timeout=30).status_code)
-            bench.clock.pass_seconds(1)
-        return statuses
-
-    with ThreadPoolExecutor(1) as pool:
-        asking = pool.submit(ask)
-        for _ in range(20):
-            with path.open("w") as file:
-                eventually(bench.app.health.problems)
-                file.write(_users("alice", "bob"))
-            eventually(lambda: not bench.app.health.problems())
-        over.set()
-    assert asking.result() == {401}
 
 
 def test_a_renewed_certificate_meets_the_next_connection(pki: Pki) -> None:
