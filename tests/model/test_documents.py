@@ -55,26 +55,18 @@ def test_not_before_is_blank_once_started(blank: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("Fri, 02 Jan 2026 03:04:05 GMT", AT),
         ("Mon, 02 Jan 2026 03:04:05 GMT", AT),
-        ("02 Jan 2026 03:04:05 GMT", AT),
         ("2 Jan 2026 03:04:05 -0000", AT),
-        ("Fri, 02 Jan 2026 04:04:05 +0100", AT),
-        ("Fri, 02 Jan 2026 03:04:05 -0000", AT),
         ("Fri, 02 Jan 2026 03:04:05", AT),
         ("Thu, 01 Jan 2026 22:04:05 EST", AT),
-        ("Fri, 02 Jan 2026 03:04:05 UTC", AT),
         ("Fri, 02 Jan 2026 04:04:05 +0100 (CET)", AT),
         ("2026-01-02T03:04:05Z", AT),
         ("2026-01-02T03:04:05", AT),
-        ("2026-01-02 03:04:05", AT),
         ("2026-01-02T04:04:05+01:00", AT),
         (" 2026-01-02T03:04:05.0000000Z ", AT),
         ("2026-01-02t03:04:05z", AT),
         # A leap second, and the end of a day written as 24:00.
         ("2016-12-31T23:59:60Z", datetime(2017, 1, 1, tzinfo=UTC)),
-        ("Sat, 31 Dec 2016 23:59:60 GMT", datetime(2017, 1, 1, tzinfo=UTC)),
-        ("2026-01-02T24:00:00Z", datetime(2026, 1, 3, tzinfo=UTC)),
         ("2026-01-02T24:00Z", datetime(2026, 1, 3, tzinfo=UTC)),
         ("Fri, 02 Jan 2026 24:00:00 GMT", datetime(2026, 1, 3, tzinfo=UTC)),
     ],
@@ -89,19 +81,12 @@ def test_not_before_in_every_spelling(text: str, expected: datetime) -> None:
     "text",
     [
         "soon",
-        "-",
         "2026-13-02T03:04:05Z",
         # Only the end of the day is 24:00, and only a second may be the 60th.
         "2026-01-02T24:00:30Z",
         "2026-01-02T03:60:00Z",
-        "2026-01-02T25:00:00Z",
-        "Fri, 32 Jan 2026 03:04:05 GMT",
         "Fri, 02 Jan 2026 03:04:05 CEST",
-        "Fri, 02 Jan 2026 03:04:05 GMT+2",
         "Fri, 02 Jan 2026 03:04:05 GMT+0200",
-        "Fri, 02 Jan 2026 03:04:05 +2",
-        "Fri, 02 Jan 2026 03:04:05 B",
-        "\N{ARABIC-INDIC DIGIT ONE}-1",
         "Mon, ٠٤ Mar 2026 22:15:00 GMT",
         "Mon, 04 Mar 2_026 22:15:00 GMT",
     ],
@@ -125,26 +110,10 @@ def test_durations(value: Any, expected: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "status"),
-    [
-        ("Cancelled", "Canceled"),
-        ("Advisory", "Advisory"),
-        ("draining", "draining"),
-    ],
-)
-def test_statuses(written: str, status: str) -> None:
-    """Those that mean something have one spelling; those of the future pass as they are written."""
-    found = decoded(EventStatus=written, EventType="Teleport")
-    assert (found.event_status, found.event_type) == (status, "Teleport")
-
-
-@pytest.mark.parametrize(
     ("field", "attribute", "written", "known"),
     [
         ("EventStatus", "event_status", "scheduled", "Scheduled"),
         ("EventStatus", "event_status", " STARTED", "Started"),
-        ("EventStatus", "event_status", "canceled", "Canceled"),
-        ("EventType", "event_type", "reboot", "Reboot"),
         ("EventType", "event_type", "Reboot ", "Reboot"),
         ("EventSource", "event_source", "USER", "User"),
     ],
@@ -154,17 +123,6 @@ def test_words_in_other_letters(field: str, attribute: str, written: str, known:
     (event,), _ = beside_good(raw_event(**{field: written}))
     assert getattr(event, attribute) == known
     assert event.doubts == (f"{field}: {written!r} differs from {known} in case or blanks",)
-
-
-@pytest.mark.parametrize(
-    ("value", "problem"),
-    [(ABSENT, "it is missing"), (None, "it is missing"), (7, "7 is not a type"), ("", "'' is not a type")],
-)
-def test_an_event_without_a_type(value: Any, problem: str) -> None:
-    """Its type is Unknown, and it is in doubt."""
-    (event,), defects = beside_good(raw_event(EventType=value))
-    assert event == scheduled(event_type="Unknown", doubts=(f"EventType: {problem}",))
-    assert defects == (Defect(FREEZE_ID, f"event {FREEZE_ID}: EventType: {problem}", lost=False),)
 
 
 @pytest.mark.parametrize(
@@ -201,10 +159,8 @@ def test_an_incarnation_in_quotes(written: str, number: int) -> None:
     [
         ("null", "is missing"),
         ('"twelve"', "'twelve' is not a whole number of 64 bits"),
-        ('""', "'' is not a whole number of 64 bits"),
         ("1.5", "1.5 is not a whole number of 64 bits"),
         ("true", "True is not a whole number of 64 bits"),
-        ("[1]", "[1] is not a whole number of 64 bits"),
         ("9223372036854775808", "9223372036854775808 is not a whole number of 64 bits"),
         ("1e999", "'1e999' is not a whole number of 64 bits"),
     ],
@@ -222,11 +178,7 @@ def test_an_incarnation_that_cannot_be_read(written: str, problem: str) -> None:
     ("item", "event_id", "problem"),
     [
         (None, "", "Expected `object`, got `null`"),
-        ("Freeze", "", "Expected `object`, got `str`"),
-        ([], "", "Expected `object`, got `array`"),
         ({}, "", "Object missing required field `EventId`"),
-        (raw_event(EventId=ABSENT), "", "Object missing required field `EventId`"),
-        (raw_event(EventId=None), "", "Expected `str`, got `null` - at `$.EventId`"),
         (raw_event(EventId=7), "", "Expected `str`, got `int` - at `$.EventId`"),
         (raw_event(EventId=" "), "", "EventId is empty"),
     ],
@@ -240,28 +192,18 @@ def test_a_bad_event_is_lost_alone(item: Any, event_id: str, problem: str) -> No
 @pytest.mark.parametrize(
     ("field", "value", "left", "problem"),
     [
+        ("EventType", ABSENT, {"event_type": "Unknown"}, "it is missing"),
+        ("EventType", 7, {"event_type": "Unknown"}, "7 is not a type"),
         ("EventStatus", 3, {"event_status": "Unknown"}, "3 is not a status"),
-        ("EventStatus", " ", {"event_status": "Unknown"}, "' ' is not a status"),
-        ("EventStatus", None, {"event_status": "Unknown"}, "it is missing"),
         ("EventStatus", ABSENT, {"event_status": "Unknown"}, "it is missing"),
         ("DurationInSeconds", "PT9S", {"duration_seconds": None}, "'PT9S' is not a number of seconds"),
-        ("DurationInSeconds", "0_8", {"duration_seconds": None}, "'0_8' is not a number of seconds"),
         ("DurationInSeconds", "٨", {"duration_seconds": None}, "'٨' is not a number of seconds"),
-        (
-            "DurationInSeconds",
-            "infinity",
-            {"duration_seconds": None},
-            "'infinity' is not a number of seconds",
-        ),
         ("DurationInSeconds", True, {"duration_seconds": None}, "True is not a number of seconds"),
-        ("DurationInSeconds", [9], {"duration_seconds": None}, "[9] is not a number of seconds"),
         ("NotBefore", 1767323045, {"not_before": None}, "1767323045 is not text"),
         ("Description", {}, {"description": ""}, "{} is not text"),
-        ("EventSource", 1, {"event_source": ""}, "1 is not text"),
         ("ResourceType", [], {"resource_type": ""}, "[] is not text"),
         ("Resources", "WestNO_0", {"resources": ("WestNO_0",)}, "'WestNO_0' is not a list of names"),
         ("Resources", [None, "b"], {"resources": ("b",)}, "[None, 'b'] is not a list of names"),
-        ("Resources", [None], {"resources": ()}, "[None] is not a list of names"),
         ("Resources", {"a": 1}, {"resources": ()}, "{'a': 1} is not a list of names"),
         ("Resources", [""], {"resources": ()}, "[''] is not a list of names"),
         ("DurationInSeconds", 8.9, {"duration_seconds": 9}, "rounded up from 8.9"),
@@ -280,7 +222,6 @@ def test_a_bad_field_is_lost_alone(field: str, value: Any, left: dict[str, Any],
     ("field", "longest", "longer", "problem"),
     [
         ("Description", "x" * 2000, "x" * 2001, "cut from 2001 to 2000 characters"),
-        ("EventSource", "x" * 256, "x" * 257, "cut from 257 to 256 characters"),
         ("EventStatus", "x" * 256, "x" * 257, "'xxxxxxxxxxxx...xxxxxxxxxxxxx' is not a status"),
         ("Resources", ["x" * 256], ["x" * 257], "['xxxxxxxxxxxx...xxxxxxxxxxxxx'] is not a list of names"),
         ("ResourceType", "x" * 256, "x" * 257, "cut from 257 to 256 characters"),
@@ -355,14 +296,10 @@ def test_only_what_is_no_unicode_is_replaced(written: bytes, text: str) -> None:
     ("answer", "problem"),
     [
         (b"", "Input data was truncated"),
-        (b"<html>busy</html>", "JSON is malformed: invalid character (byte 0)"),
-        (body(raw_event())[:-1], "Input data was truncated"),
         (body(raw_event()) + b"x", "JSON is malformed: trailing characters"),
-        (b"null", "Expected `object`, got `null`"),
         (b"[]", "Expected `object`, got `array`"),
         (b'{"DocumentIncarnation": 1}', "Object missing required field `Events`"),
         (b'{"DocumentIncarnation": 1, "Events": {}}', "Expected `array`, got `object` - at `$.Events`"),
-        (b'{"DocumentIncarnation": NaN, "Events": []}', "JSON is malformed: invalid character"),
         (b'{"DocumentIncarnation": 1, "Events": ' + b"[" * 100_000, "it is nested too deeply"),
         (b"\xff" * 10, "it is not UTF-8 text: invalid start byte at byte 0"),
     ],

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.model.events import same_resources, trace_id
+from exporter.model.events import trace_id
 
 
 @given(st.uuids().filter(lambda guid: guid.int != 0))
@@ -23,10 +23,3 @@ IDS = ["maintenance-7", "", "0", str(uuid.UUID(int=0)), "ümlaut", *NEAR]
 def test_trace_id_of_what_is_no_guid(event_id: str) -> None:
     """Any other id, and the GUID of zeros, gives the first 128 bits of its SHA-256."""
     assert trace_id(event_id) == hashlib.sha256(event_id.encode()).hexdigest()[:32]
-
-
-def test_resources_are_compared_as_sets_of_names_with_repeats() -> None:
-    """Order, case and a leading underscore mean nothing; another name, or one more time the same, does."""
-    assert same_resources(("a", "B"), ("_b", "A"))
-    assert not same_resources(("a", "a"), ("a",))
-    assert not same_resources(("a",), ("b",))

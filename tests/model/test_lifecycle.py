@@ -5,12 +5,10 @@ What is told is shown by the cases and histories of `tests.model`.
 
 from datetime import timedelta
 
-from exporter.model import reports
 from exporter.model.advance import pass_time
-from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Life, Occurrence, Transition
 from exporter.model.messages import rank
-from tests.builders import FREEZE_ID, NOT_BEFORE, scheduled, started
+from tests.builders import NOT_BEFORE, scheduled, started
 from tests.clocks import NOW
 from tests.lives import Story, at, happened
 
@@ -26,18 +24,6 @@ def test_notice_counts_from_the_beginning_of_the_life() -> None:
     life.feed(scheduled(event_status="Advisory"))
     assert life.feed(scheduled()).occurrences[0].notice == NOT_BEFORE - at(1)
     assert life.feed(started()).occurrences[0].notice is None
-
-
-def test_events_are_kept_oldest_first() -> None:
-    """The order of what is known is that of its coming, and of its going."""
-    a, b, c = (scheduled(event_id=name) for name in "abc")
-    life = Story()
-    life.feed(b, a)
-    life.feed(c, a, b)
-    assert list(life.state.current) == ["b", "a", "c"]
-    life.feed(a)
-    life.feed()
-    assert list(life.state.past) == ["b", "c", "a"]
 
 
 def test_the_order_of_what_happened() -> None:
@@ -62,31 +48,3 @@ def test_ids_like_keys_are_kept_apart() -> None:
     life.feed(scheduled(event_id="a#2"))
     life.feed(scheduled(event_id="a#2"), scheduled(event_id="a"))
     assert [(one.event.event_id, one.number) for one in life.current] == [("a#2", 1), ("a", 3)]
-
-
-def test_failures_of_hooks() -> None:
-    """Each run's is reported once; not that of a hook that ran for a failure: it would go on forever."""
-    life = Story()
-    life.feed(scheduled())
-
-    def fails(hook: str, run: int) -> bool:
-        failed = reports.hook_failure(FREEZE_ID.lower(), (hook, run), HookOutcome.FAILED, at(9))
-        step = reports.record_report(life.state, failed)
-        life.state = step.state if step else life.state
-        return step is not None
-
-    assert [fails("a", 1), fails("a", 1), fails("b", 1)] == [True, False, True]
-    life.feed(started())
-    # The transitions are: scheduled, two failures, and started.
-    assert [fails("c", run) for run in (1, 2, 3, 4)] == [True, False, False, True]
-
-
-def test_hooks_that_waited_for_the_name() -> None:
-    """They run once for what is listed, and not for what ended before, or as, the name became known."""
-    listed, before, then = (scheduled(event_id=name) for name in "abc")
-    life = Story(None)
-    assert life.feed(listed, before, then).awaited == ()
-    life.feed(listed, then)
-    life.instance = "WestNO_0"
-    assert [(one.life.key, one.transition) for one in life.feed(listed).awaited] == [("a", SCHEDULED)]
-    assert life.feed(listed).awaited == ()
