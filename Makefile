@@ -115,7 +115,7 @@ fuzz: $(VENV)/.dev
 
 SOAK_HISTORIES ?= 100000
 soak: $(VENV)/.dev
-	$(BIN)/python -m tests.model.run --histories $(SOAK_HISTORIES) --seed $(or $(SOAK_SEED),1)
+	$(BIN)/python -m tests.slow.histories --histories $(SOAK_HISTORIES) --seed $(or $(SOAK_SEED),1)
 	SOAK_SECONDS=$(or $(SOAK_SECONDS),300) SOAK_SEED=$(or $(SOAK_SEED),1) $(BIN)/python -m tests.slow.soak.run
 	SIEGE_SECONDS=$(SIEGE_SECONDS) $(BIN)/python -m tests.slow.siege
 

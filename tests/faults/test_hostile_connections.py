@@ -11,8 +11,7 @@ from exporter.serving import server as serving_module
 from exporter.serving.http import Request, Response
 from exporter.serving.server import Server
 from tests.end_to_end.program import eventually, resident
-from tests.faults.attackers import HELLO
-from tests.serving.support import GET, answer, ask, connect, is_closed, serving
+from tests.serving.support import GET, HELLO, answer, ask, connect, is_closed, serving
 
 LARGE = b"#" * 2**20
 LAST = GET[:-2] + b"Connection: close\r\n\r\n"

@@ -32,15 +32,13 @@ def junk(item: bytes, count: int) -> bytes:
 # Made where they are used: they are large.
 REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
     "brackets": (lambda: b"[" * BODY_LIMIT, "Expected `object`, got `array`"),
-    "braces": (lambda: b'{"a":' * (BODY_LIMIT // 5), "maximum recursion depth exceeded"),
+    "braces": (lambda: b'{"a":' * (BODY_LIMIT // 5), "nested too deeply"),
     "brackets in an event": (
         lambda: junk(b'{"EventId":' + b"[" * 10**5 + b"]" * 10**5 + b"}", 1),
-        "recursion depth",
+        "nested too deeply",
     ),
     "half a million numbers": (lambda: junk(b"1", BODY_LIMIT // 2 - 20), "more than 100000 values"),
-    "empty events": (lambda: junk(b"{}", BODY_LIMIT // 3 - 20), "more than 100000 values"),
     "names": (lambda: events(raw_event(Resources=["a"] * 10**5)), "more than 100000 values"),
-    "spaces": (lambda: b" " * BODY_LIMIT, "truncated"),
     "lone surrogates, badly nested": (lambda: b'{"a":"\\ud800","b":' + b"[" * 10**5, "not a document"),
 }
 
@@ -62,19 +60,14 @@ ENDLESS = "x" * ROOM
 LONG = "x" * 250_000
 WITHOUT_FIELD: list[tuple[dict[str, Any], str]] = [
     ({"EventStatus": LONG}, "EventStatus: 'xxxx"),
-    ({"Resources": [LONG]}, "Resources: ['xxxx"),
     ({"NotBefore": LONG}, "NotBefore: cut from 250000 to 256 characters"),
-    ({"NotBefore": "(" * len(LONG)}, "NotBefore: cut"),
     ({"NotBefore": "Mon, " + "1 " * (len(LONG) // 2)}, "NotBefore: cut"),
     ({"DurationInSeconds": [[LONG]]}, "DurationInSeconds: [['xxxx"),
-    ({"Description": LONG}, "Description: cut from 250000 to 2000 characters"),
     ({"Description": ENDLESS}, f"Description: cut from {ROOM} to 2000 characters"),
     ({"Description": ENDLESS[:-6] + "\N{GRINNING FACE}"}, f"Description: cut from {ROOM - 5} to 2000"),
     ({"Resources": [ENDLESS]}, "Resources: ['xxxx"),
     ({"DurationInSeconds": ["1"] * 90_000}, "DurationInSeconds: ['1', '1'"),
     ({"Description": "\ud800" * (ROOM // 6 - 10)}, "Document: invalid Unicode was replaced"),
-    ({"EventSource": LONG}, "EventSource: cut"),
-    ({"ResourceType": LONG}, "ResourceType: cut"),
 ]
 
 

@@ -1,6 +1,5 @@
 """Memory and the rows of the state are bounded, however much Azure sends."""
 
-from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 from uuid import UUID
@@ -21,7 +20,6 @@ from exporter.model.views import Snapshot
 from exporter.outputs.notifications.outbox import Outbox, job_of
 from exporter.outputs.notifications.planning import Plan
 from exporter.state.facts import CAPACITY, MOST_BYTES
-from exporter.state.jobs import End
 from exporter.state.store import Store
 from tests.builders import WEB_VM, scheduled
 from tests.clocks import NOW, HandClock
@@ -42,17 +40,6 @@ def test_history_has_an_end() -> None:
     assert forgotten + len(story.past) == len(every)
 
 
-def test_a_large_history_displaces_no_other() -> None:
-    """A past life that is larger than all may be is forgotten, and those before it are kept."""
-    story = Story()
-    story.feed(scheduled(event_id="small"))
-    story.feed()
-    large = scheduled(event_id="large", description="x" * MOST_PAST_BYTES)
-    story.feed(large)
-    story.feed()
-    assert list(story.state.past) == ["small"]
-
-
 @pytest.mark.parametrize("listed", [swinging, renewed, buried])
 def test_what_is_known_of_current_events_has_an_end(listed: Listed) -> None:
     """Beyond 2 MiB only what the newest document has is added."""
@@ -63,12 +50,6 @@ def test_what_is_known_of_current_events_has_an_end(listed: Listed) -> None:
         known = advance(known, document, now, instance="WestNO_0", watching=True).state
         most = max(most, sum(life.weight for life in known.current.values()))
     assert 2 * 2**20 < most < 5 * 2**20
-
-
-def test_a_name_that_repeats_takes_memory_once() -> None:
-    """An event that lists the same short names many times has each of them once."""
-    event = decode_document(largest(wide, 1)).events[0]
-    assert len({id(name) for name in event.resources}) == len({*event.resources}) < len(event.resources)
 
 
 def test_changes_of_updates_take_no_room_from_others() -> None:
@@ -86,35 +67,6 @@ def test_changes_of_updates_take_no_room_from_others() -> None:
     assert ("other", Transition.UPDATED) in happened(step)
     assert [life.key for life in story.past] == ["changing"]
     assert all(one.changes == () for one in story.past[0].transitions)
-
-
-def test_the_state_is_bounded_in_bytes(tmp_path: Path) -> None:
-    """New ids with long texts in every poll, and no target that answers: the state stays below 16 MiB."""
-    clock = HandClock()
-    health = Health(clock)
-    store = Store.open(tmp_path, health=health, clock=clock)
-    outbox, plan, story = store.jobs("notifications", Outbox), Plan([Route(("a", "b"))]), Story()
-    dropped: Counter[str] = Counter()
-    for number in range(1, 30):
-        found = [scheduled(event_id=f"{number}-{n}", description="\u20ac" * 2000) for n in range(120)]
-        step = story.feed(*found)
-        messages = plan.compose(step.occurrences, instance="WestNO_0", now=NOW)
-        store.record(step, map(job_of, messages))
-        dropped.update(outbox.take_dropped())
-        assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 16 * 2**20
-    assert min(dropped["a"], dropped["b"]) > 1000
-    assert dropped.total() + sum(outbox.counts().values()) == 2 * (29 + 28) * 120
-    # Where the file was full, what is known has gone on in memory, and is written once there is room.
-    for target in outbox.counts():
-        outbox.finish([key for key, _ in outbox.first(target, 10_000)], End(None, NOW))
-    clock.pass_seconds(60)
-    store.retry()
-    assert health.problems() == ()
-    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 16 * 2**20
-    store.close()
-    again = Store.open(tmp_path, health=health, clock=clock)
-    assert again.load().current == story.state.current
-    again.close()
 
 
 def test_a_restart_takes_as_little_memory(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from exporter.model.lifecycle import Life as ProgramLife
 from exporter.model.lifecycle import Occurrence, WatchState
 from exporter.model.lifecycle import Step as ProgramStep
 from tests.model import life
-from tests.model.histories import Step
+from tests.model.histories import Step, history
 from tests.model.reading import Event, plain_name
 
 SECONDS = tuple(threshold.total_seconds() for threshold in life.THRESHOLDS)
@@ -54,6 +54,18 @@ class Difference(NamedTuple):
     expected: Lines
     got: Lines
     remark: str = ""
+
+
+def disagreements(seed: int | str, histories: int, most: int) -> list[str]:
+    """Return reports on the first histories on which model and product disagree, ``most`` at most."""
+    found: list[str] = []
+    for number in range(histories):
+        steps = history(f"{seed}-{number}")
+        if where := difference(steps):
+            found.append(f"history {seed}-{number}\n{report(steps, where)}")
+        if len(found) == most:
+            break
+    return found
 
 
 def difference(steps: Sequence[Step]) -> Difference | None:

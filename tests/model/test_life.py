@@ -6,9 +6,8 @@ from datetime import timedelta
 import pytest
 
 from tests.model import life
-from tests.model.compare import difference, report
+from tests.model.compare import difference, disagreements, report
 from tests.model.histories import history
-from tests.model.run import disagreements
 
 
 @pytest.mark.parametrize("part", range(6))

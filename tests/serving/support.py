@@ -14,6 +14,16 @@ from exporter.serving.server import Server
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
+def _hello() -> bytes:
+    """Return the beginning of a TLS handshake with as large a first message as OpenSSL accepts."""
+    message = b"\x01" + (130_000).to_bytes(3, "big") + b"\x03\x03" + b"a" * 120_000
+    pieces = [message[start : start + 2**14] for start in range(0, len(message), 2**14)]
+    return b"".join(b"\x16\x03\x01" + len(piece).to_bytes(2, "big") + piece for piece in pieces)
+
+
+HELLO = _hello()
+
+
 def echo(request: Request) -> Response:
     return Response(f"{request.method} {len(request.body)}".encode())
 

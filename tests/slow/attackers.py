@@ -8,6 +8,8 @@ import multiprocessing
 import ssl
 from collections.abc import Iterator
 
+from tests.serving.support import HELLO
+
 GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
@@ -76,16 +78,6 @@ class Attacker:
         )
         self._writer.write(sent)
         return reader
-
-
-def _hello() -> bytes:
-    """Return the beginning of a handshake with as large a first message as OpenSSL accepts."""
-    message = b"\x01" + (130_000).to_bytes(3, "big") + b"\x03\x03" + b"a" * 120_000
-    pieces = [message[start : start + 2**14] for start in range(0, len(message), 2**14)]
-    return b"".join(b"\x16\x03\x01" + len(piece).to_bytes(2, "big") + piece for piece in pieces)
-
-
-HELLO = _hello()
 
 
 def _attack(kind: str, port: int, connections: int, secure: bool) -> None:

@@ -1,26 +1,13 @@
-"""The long run: many random histories, and each on which model and product disagree.
+"""Many random histories, and each on which model and product disagree.
 
-python -m tests.model.run --histories 100000 --seed 1
+python -m tests.slow.histories --histories 100000 --seed 1
 """
 
 import argparse
 import sys
 import time
 
-from tests.model.compare import difference, report
-from tests.model.histories import history
-
-
-def disagreements(seed: int | str, histories: int, most: int) -> list[str]:
-    """Return reports on the first histories on which model and product disagree, ``most`` at most."""
-    found: list[str] = []
-    for number in range(histories):
-        steps = history(f"{seed}-{number}")
-        if where := difference(steps):
-            found.append(f"history {seed}-{number}\n{report(steps, where)}")
-        if len(found) == most:
-            break
-    return found
+from tests.model.compare import disagreements
 
 
 def main() -> int:
