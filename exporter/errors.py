@@ -145,12 +145,12 @@ def did_you_mean(wrong: str, words: Collection[str], otherwise: str = "") -> str
     return f"did you mean {meant}?" if meant else otherwise or f"must be one of: {', '.join(words)}"
 
 
-def near(wrong: str, words: Iterable[str], cutoff: float = 0.6) -> str:
+def near(wrong: str, words: Iterable[str]) -> str:
     """Return the known word that is the most similar, "" if none is similar enough."""
     from difflib import get_close_matches
 
     folded = {word.lower(): word for word in words}
-    return next((folded[word] for word in get_close_matches(wrong.lower(), folded, 1, cutoff)), "")
+    return next((folded[word] for word in get_close_matches(wrong.lower(), folded, 1)), "")
 
 
 def basic(credentials: str) -> str:

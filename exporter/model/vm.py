@@ -41,7 +41,6 @@ class VirtualMachine(msgspec.Struct, frozen=True, omit_defaults=True):
     scale_set: str = ""
     size: str = ""
     fault_domain: str = ""
-    update_domain: str = ""
     computer_name: str = ""
     environment: str = ""
     priority: str = ""
@@ -84,7 +83,6 @@ def decode_instance(body: bytes) -> VirtualMachine:
         scale_set=_text(compute.get("vmScaleSetName")),
         size=_text(compute.get("vmSize")),
         fault_domain=_text(compute.get("platformFaultDomain")),
-        update_domain=_text(compute.get("platformUpdateDomain")),
         computer_name=_text(profile.get("computerName")) if isinstance(profile, dict) else "",
         environment=_text(compute.get("azEnvironment")),
         priority=_text(compute.get("priority")),

@@ -49,7 +49,6 @@ class Plan(msgspec.Struct, frozen=True):
     node: str = ""
     # In seconds.
     retry_for: float = math.inf
-    watch_after: float = math.inf
     watch_targets: Sequence[str] = ()
     # Whether any service of a target has incidents; filled by `check`.
     incidents: dict[str, bool] = msgspec.field(default_factory=dict)
@@ -57,11 +56,6 @@ class Plan(msgspec.Struct, frozen=True):
     mails: dict[str, bool] = msgspec.field(default_factory=dict)
     # The number of services with a target's tag; filled by `check`.
     services: dict[str, int] = msgspec.field(default_factory=dict)
-
-    @property
-    def blind_after(self) -> float:
-        """The seconds without a valid document after which messages are sent; infinite for never."""
-        return self.watch_after if self.watch_targets else math.inf
 
     def address(self, target: str) -> Address | None:
         """Return the address of a target, wherever in the file it stands; None if it is not configured."""
@@ -234,6 +228,5 @@ def plan_of(loaded: Loaded, *, local: Sequence[str] = (), keep_state: bool = Fal
         storage=str(state_directory(settings) / _STORAGE) if keep_state else "",
         node=settings.kubernetes.node_name(os.environ),
         retry_for=notifications.retry_for,
-        watch_after=watch.after,
         watch_targets=tuple(addresses) if watch.targets is None else watch.targets,
     )
