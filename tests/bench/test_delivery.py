@@ -323,7 +323,7 @@ def test_a_target_that_goes_and_comes_back(
     bench.sender().answer = lambda _: DOWN
     bench.show(*events("a"))
     bench.reload(ONCALL.replace("oncall", "other"))
-    (record,) = (vars(one) for one in caplog.records if one.name == "exporter.outputs.notifications.worker")
+    (record,) = (vars(one) for one in caplog.records if one.name == "exporter.outputs.notifications.output")
     assert record["message"] == "messages are waiting for a target that is not configured"
     assert (record["target"], record["count"]) == ("oncall", 1)
     bench.sender().answer = lambda _: OK

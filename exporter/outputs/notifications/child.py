@@ -29,15 +29,28 @@ from exporter.outputs.notifications.services import AppriseTarget
 
 
 class Child:
-    """Processes requests; ``announce`` is called with each step, on any thread."""
+    """Processes requests; ``write`` is called with each step, on any thread, and with the result."""
 
-    def __init__(self, announce: Callable[[Announcement], None]) -> None:
-        self._announce = announce
-        self.renderer = Renderer(announce)
+    def __init__(self, write: Callable[[bytes], object]) -> None:
+        self._write = write
+        self._lock = threading.Lock()
+        self.renderer = Renderer(self._say)
         self._targets: dict[bytes, AppriseTarget] = {}
         # Otherwise requests replaces a target's ``Authorization`` header by the host's entry in ~/.netrc. A
         # file that does not exist is not parsed for each message.
         os.environ["NETRC"] = f"{os.devnull}/none"
+
+    def process(self, request: Request) -> bool:
+        """Process a request, and return whether another one may follow.
+
+        After a failure none may: what the attempt has left in memory would count for the next one.
+
+        Raises:
+            OSError: the exporter does not wait for the result any more.
+        """
+        result = self.result(request)
+        self._say(result)
+        return isinstance(result, Delivery) and result.delivered
 
     def result(self, request: Request) -> Checked | Delivery:
         """Return the result of a request; every exception becomes a failure."""
@@ -46,7 +59,10 @@ class Child:
                 return self._send(request)
             if isinstance(request, CheckTarget):
                 return services.check(request.address)
-            return self.renderer.check(request.key, request.templates)
+            # With Jinja2.
+            from exporter.outputs.notifications import templates
+
+            return templates.check(request.key, request.templates)
         except MemoryError:
             return Delivery(False, "it takes too much memory", Failure.UNANSWERED)
         except Exception as error:  # noqa: BLE001  # the exporter would wait; the text may have a URL
@@ -56,7 +72,7 @@ class Child:
         address = request.address
         if address.webhook:
             body, remarks = self.renderer.webhook_body(request)
-            self._announce(Sending())
+            self._say(Sending())
             delivery = failures.attempt(
                 lambda: webhook.send(address, request.message, request.traceparent, body)
             )
@@ -73,33 +89,12 @@ class Child:
         ]
         _, remarks = made[0] if services else self.renderer.render(request)
         # If the exporter no longer waits, and will repeat the request, this fails.
-        self._announce(Sending())
+        self._say(Sending())
         sent = [rendered for rendered, _ in made]
-        delivery = target.send(services, sent, request.services, lambda name: self._announce(Sent(name)))
+        delivery = target.send(services, sent, request.services, lambda name: self._say(Sent(name)))
         return replace(delivery, remarks=remarks)
 
-
-class Responder:
-    """Processes requests, and writes each step and the result, on any thread."""
-
-    def __init__(self, write: Callable[[bytes], object]) -> None:
-        self._write = write
-        self._lock = threading.Lock()
-        self._child = Child(self._say)
-
-    def process(self, request: Request) -> bool:
-        """Process a request, and return whether another one may follow.
-
-        After a failure none may: what the attempt has left in memory would count for the next one.
-
-        Raises:
-            OSError: the exporter does not wait for the result any more.
-        """
-        result = self._child.result(request)
-        self._say(result)
-        return isinstance(result, Delivery) and result.delivered
-
-    def _say(self, content: object) -> None:
+    def _say(self, content: Announcement | Checked | Delivery) -> None:
         with self._lock:
             self._write(msgspec.json.encode(content) + b"\n")
 

@@ -287,7 +287,7 @@ def _be_child(channel: socket.socket, number: int) -> None:
             stream.settimeout(_SILENT_SECONDS)
             signal.set_wakeup_fd(number, warn_on_full_buffer=False)
             signal.signal(signal.SIGPROF, lambda *_: os._exit(1))
-            work = child.Responder(stream.sendall)
+            work = child.Child(stream.sendall)
             while line := requests.readline():
                 request = protocol.request_of(line)
                 _limit_time(protocol.limit(request))

@@ -9,14 +9,13 @@ from zoneinfo import ZoneInfo
 
 from msgspec.structs import replace
 
-from exporter.config import Templates
 from exporter.model.lifecycle import Transition
 from exporter.model.messages import AnyMessage, Message, Rendered, Severity, TextFormat, severity
 from exporter.model.wording import relative, stamp
 from exporter.outputs.notifications import words
 from exporter.outputs.notifications.facts import facts
 from exporter.outputs.notifications.fitting import BODY_TAG, Body, Room, fit_body, fit_facts, fit_title
-from exporter.outputs.notifications.protocol import Checked, Rendering, Send
+from exporter.outputs.notifications.protocol import Rendering, Send
 from exporter.outputs.notifications.samples import is_sample
 from exporter.outputs.notifications.styles import STYLES, Style, cleaned, in_zone
 
@@ -43,13 +42,6 @@ class Renderer:
 
     def __init__(self, announce: Callable[[Rendering], None] = lambda _: None) -> None:
         self._announce = announce
-
-    def check(self, key: str, templates: Templates) -> Checked:
-        """Compile the template ``title`` or ``body``, and render it for messages of every kind."""
-        # With Jinja2.
-        from exporter.outputs.notifications.templates import check
-
-        return check(key, templates)
 
     def render(
         self, request: Send, room: Room | None = None, *, with_facts: bool = False

@@ -58,6 +58,6 @@ def main() -> None:
     output = os.fdopen(os.dup(1), "wb", 0)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     with contextlib.suppress(OSError):
-        child.Responder(output.write).process(protocol.request_of(sys.stdin.buffer.readline()))
+        child.Child(output.write).process(protocol.request_of(sys.stdin.buffer.readline()))
     # Without waiting for threads in progress.
     os._exit(0)

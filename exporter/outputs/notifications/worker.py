@@ -2,12 +2,10 @@
 
 import logging
 import threading
-import time
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -35,8 +33,6 @@ log = logging.getLogger(__name__)
 # `wake` makes the worker check the outbox; this finds messages that appear when the disk works again.
 _IDLE_SECONDS = 60.0
 _ERROR_SECONDS = 20.0
-# What remains at a stop to record the services that have a message whose attempt was ended.
-_RECORD_SECONDS = 1.0
 # Failures after which nobody knows whether the message arrived, or it never will: their number is limited.
 _GIVEN_UP = {
     Outcome.EXPIRED: "it did not arrive in time, and was given up",
@@ -45,26 +41,18 @@ _GIVEN_UP = {
 _LIMITED = (Failure.REFUSED, Failure.UNANSWERED)
 
 
-class WorkerDependencies(NamedTuple):
-    """What the workers of all targets share."""
-
-    core: Core
-    outbox: Outbox
-    sender: SenderProcess
-
-
 class Worker:
     """Delivers the queued messages of one target."""
 
-    def __init__(self, target: str, plan: Plan, services: WorkerDependencies) -> None:
+    def __init__(self, target: str, plan: Plan, core: Core, outbox: Outbox, sender: SenderProcess) -> None:
         self.target = target
         # The newest one, and that which the loop follows.
         self._plan = self._plan_in_use = plan
-        core, self._outbox, self._sender = services
+        self._outbox, self._sender = outbox, sender
         self._metrics, self._health, self._clock = core.metrics, core.health, core.clock
         self._approval = core.views.approval
         # Messages queued before the start are late: the target, or the exporter, was down.
-        is_late = bool(self._outbox.counts().get(target))
+        is_late = bool(outbox.counts().get(target))
         self._schedule = Schedule(self._clock, recovering=is_late)
         # The user's templates whose failure has been logged.
         self._remarked: set[str] = set()
@@ -327,71 +315,3 @@ def _facts(queued: QueuedMessage) -> dict[str, object]:
         event = message.event
         facts |= {"event_id": event.id, "trace_id": trace_id(event.id), "event_type": event.type}
     return facts
-
-
-class Notifier:
-    """One worker per target, and their plan; thread-safe."""
-
-    def __init__(self, services: WorkerDependencies) -> None:
-        self._services = services
-        self.sender = services.sender
-        self.plan = Plan()
-        self._workers: dict[str, Worker] = {}
-        self._lock = threading.Lock()
-
-    def pending(self) -> dict[str, int]:
-        """Return the number of queued messages of every target that is configured or still has some."""
-        return dict.fromkeys(self.plan.addresses, 0) | self._services.outbox.counts()
-
-    def targets(self) -> tuple[TargetView, ...]:
-        """Return the delivery to each configured target."""
-        waiting, workers = self._services.outbox.counts(), self._workers
-        return tuple(
-            replace(workers[name].view, pending=waiting.get(name, 0))
-            for name in self.plan.addresses
-            if name in workers
-        )
-
-    def configure(self, plan: Plan) -> None:
-        """Apply a plan; messages for targets that are not in it are kept, and a warning is logged."""
-        with self._lock:
-            self.plan = plan
-            waiting = self._services.outbox.counts()
-            for target in dict.fromkeys((*plan.addresses, *self._workers, *waiting)):
-                if target not in plan.addresses and waiting.get(target):
-                    log.warning(
-                        "messages are waiting for a target that is not configured",
-                        extra={"target": target, "count": waiting[target]},
-                    )
-                if target in self._workers:
-                    self._workers[target].follow(plan)
-                else:
-                    worker = Worker(target, plan, self._services)
-                    self._workers = self._workers | {target: worker}
-                    worker.wake()
-
-    def wake(self) -> None:
-        """Deliver newly stored messages, and have the sender process ready for those of the same events."""
-        if self.plan.addresses:
-            self._services.sender.prepare()
-        for worker in self._workers.values():
-            worker.wake()
-
-    def begin_stop(self) -> None:
-        """Begin no further attempt."""
-        for worker in self._workers.values():
-            worker.stop()
-        self._services.sender.close()
-
-    def join(self, timeout: float) -> bool:
-        """Wait for attempts in progress, and end those that take longer than ``timeout`` allows.
-
-        Return whether all results are recorded.
-        """
-        deadline = time.monotonic() + timeout
-        workers = tuple(self._workers.values())
-        for worker in workers:
-            worker.join(deadline - _RECORD_SECONDS - time.monotonic())
-        self._services.sender.stop()
-        ended = [worker.join(deadline - time.monotonic()) for worker in workers]
-        return all(ended)
