@@ -3,6 +3,7 @@
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from enum import StrEnum
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -30,17 +31,35 @@ _RARE: Mapping[str, Sequence[str]] = {
 }
 
 
+class Outcomes:
+    """A counter of outcomes; ``labels`` are those besides that of the outcome."""
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        name: str,
+        text: str,
+        outcomes: type[StrEnum],
+        labels: Sequence[str] = (),
+    ) -> None:
+        self._counter = Counter(name, text, [*labels, "outcome"], namespace=PREFIX, registry=registry)
+        self._outcomes = outcomes
+
+    def expect(self, *labels: str) -> None:
+        """Create the series of these labels, at 0."""
+        for outcome in self._outcomes:
+            self._counter.labels(*labels, outcome.value)
+
+    def count(self, outcome: StrEnum, *labels: str, times: int = 1) -> None:
+        self._counter.labels(*labels, outcome.value).inc(times)
+
+
 class DeliveryCounters:
     """What becomes of messages and alerts, by target."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._outcomes = Counter(
-            "notifications",
-            "Delivered, expired and refused messages, and failed attempts, by target and outcome.",
-            ["target", "outcome"],
-            namespace=PREFIX,
-            registry=registry,
-        )
+        text = "Delivered, expired and refused messages, and failed attempts, by target and outcome."
+        self._outcomes = Outcomes(registry, "notifications", text, Outcome, ["target"])
         self._delay = Histogram(
             "notification_delay_seconds",
             "Time from a transition to the delivery of its message.",
@@ -53,36 +72,29 @@ class DeliveryCounters:
     def expect(self, targets: Iterable[str]) -> None:
         """Create the series of these targets, at 0."""
         for target in targets:
-            for outcome in Outcome:
-                self._outcomes.labels(target, outcome.value)
+            self._outcomes.expect(target)
             self._delay.labels(target)
 
     def delivered(self, target: str, delays: Sequence[float]) -> None:
         """Count delivered messages, each with the seconds since its transition."""
-        self._outcomes.labels(target, Outcome.DELIVERED.value).inc(len(delays))
+        self._outcomes.count(Outcome.DELIVERED, target, times=len(delays))
         for delay in delays:
             self._delay.labels(target).observe(delay)
 
     def failed(self, target: str) -> None:
         """Count a failed delivery attempt."""
-        self._outcomes.labels(target, Outcome.FAILED.value).inc()
+        self._outcomes.count(Outcome.FAILED, target)
 
     def given_up(self, target: str, outcome: Outcome, count: int) -> None:
         """Count messages that expired or were refused."""
-        self._outcomes.labels(target, outcome.value).inc(count)
+        self._outcomes.count(outcome, target, times=count)
 
 
 class HookCounters:
     """What becomes of runs of hooks and of the drain, by hook."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._outcomes = Counter(
-            "hooks",
-            "Hook runs by hook and outcome.",
-            ["hook", "outcome"],
-            namespace=PREFIX,
-            registry=registry,
-        )
+        self._outcomes = Outcomes(registry, "hooks", "Hook runs by hook and outcome.", HookOutcome, ["hook"])
         self._failures = Counter(
             "hook_failures",
             "Hook runs that failed or timed out, by severity.",
@@ -102,15 +114,14 @@ class HookCounters:
     def expect(self, hooks: Iterable[str]) -> None:
         """Create the series of these hooks, at 0."""
         for hook in hooks:
-            for outcome in HookOutcome:
-                self._outcomes.labels(hook, outcome.value)
+            self._outcomes.expect(hook)
             for severity in (Severity.WARNING, Severity.CRITICAL):
                 self._failures.labels(hook, severity.value)
             self._duration.labels(hook)
 
     def ended(self, hook: str, outcome: HookOutcome, seconds: float) -> None:
         """Count a run and its duration."""
-        self._outcomes.labels(hook, outcome.value).inc()
+        self._outcomes.count(outcome, hook)
         self._duration.labels(hook).observe(seconds)
 
     def failed(self, hook: str, severity: Severity, count: int = 1) -> None:
@@ -119,7 +130,7 @@ class HookCounters:
 
     def dropped(self, hook: str, count: int) -> None:
         """Count runs that were given up before they began."""
-        self._outcomes.labels(hook, HookOutcome.FAILED.value).inc(count)
+        self._outcomes.count(HookOutcome.FAILED, hook, times=count)
         self.failed(hook, Severity.WARNING, count)
 
 

@@ -35,7 +35,7 @@ from exporter.model.events import Affected
 from exporter.model.lifecycle import Step, WatchState
 from exporter.model.messages import Message
 from exporter.model.views import Snapshot, by_urgency
-from exporter.outputs.approval.counters import Counters
+from exporter.outputs.approval.approver import attempts_counter
 from exporter.outputs.notifications import checking
 from exporter.outputs.notifications.outbox import Outbox, job_of
 from exporter.outputs.notifications.planning import Plan
@@ -135,7 +135,9 @@ def configuration(text: bytes) -> None:
     registry = CollectorRegistry()
     metrics = Metrics(registry)
     metrics.deliveries.expect(target.name for target in found.notifications.targets)
-    Counters(metrics.registry).expect(rule.name for rule in found.approval.rules)
+    attempts = attempts_counter(metrics.registry)
+    for rule in found.approval.rules:
+        attempts.expect(rule.name)
     metrics.hooks.expect(hook.name for hook in found.hooks)
     generate_latest(registry)
     owners: tuple[Route | Rule | Hook, ...] = (

@@ -15,7 +15,7 @@ from exporter.health import DegradedReason
 from exporter.model.events import EVENT_STATUSES, EVENT_TYPES, Affected, trace_id
 from exporter.model.jobs import HookOutcome
 from exporter.model.messages import Outcome
-from exporter.outputs.approval.counters import ApprovalOutcome
+from exporter.outputs.approval.approver import ApprovalOutcome
 from tests.bench import Build
 from tests.bench.bench import start_nameless
 from tests.builders import FREEZE_ID, NOT_BEFORE, REBOOT_ID, raw_event

@@ -14,22 +14,24 @@ import queue
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
+from enum import StrEnum
 
 import msgspec
 from msgspec.structs import replace
+from prometheus_client import CollectorRegistry
 
 from exporter.clock import seconds_since
 from exporter.config import Config, Mode
 from exporter.config.loading import Loaded
 from exporter.errors import ImdsError, cause
 from exporter.imds.client import WINDOW_SECONDS, ImdsClient
+from exporter.metrics import Outcomes
 from exporter.model.events import trace_id
 from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Life, Transition
 from exporter.model.reports import WorkerReport
 from exporter.model.views import ApprovalView, Snapshot, WorkView
 from exporter.outputs.approval.approvals import Approvals
-from exporter.outputs.approval.counters import ApprovalOutcome, Counters
 from exporter.outputs.approval.deciding import ApprovalInputs, ApprovalState, Decision, concluded, decide
 from exporter.outputs.approval.section import ApprovalSection
 from exporter.outputs.output import Core, Decider
@@ -38,10 +40,25 @@ from exporter.work import Backoff, Loop
 
 log = logging.getLogger(__name__)
 
+
+class ApprovalOutcome(StrEnum):
+    """The outcome of an approval attempt by rule."""
+
+    APPROVED = "approved"
+    DRY_RUN = "dry_run"
+    FAILED = "failed"
+    LIMITED = "limited"
+
+
 _COUNTED = {ApprovalState.DRY_RUN: ApprovalOutcome.DRY_RUN, ApprovalState.LIMITED: ApprovalOutcome.LIMITED}
 _RETRY_SECONDS = 20.0
 
 _Due = tuple[Life, str]
+
+
+def attempts_counter(registry: CollectorRegistry) -> Outcomes:
+    text = "Approval attempts by rule and outcome."
+    return Outcomes(registry, "approvals", text, ApprovalOutcome, ["rule"])
 
 
 class _Attempt(msgspec.Struct, frozen=True):
@@ -84,7 +101,7 @@ class Approver(Decider):
         self._approvals = core.store.jobs(self.name, Approvals)
         self._approvals.renew()
         self._metrics, self._clock, self._inbox = core.metrics, core.clock, core.inbox
-        self._counters = Counters(core.metrics.registry)
+        self._attempts = attempts_counter(core.metrics.registry)
         # By which the poller decides, and the newest one, which it takes over after the poll in progress.
         self._config = self._newest = Config()
         self._lives: Sequence[Life] = ()
@@ -111,7 +128,8 @@ class Approver(Decider):
         """
         del environ
         rules = loaded.config.approval.rules
-        self._counters.expect(rule.name for rule in rules)
+        for rule in rules:
+            self._attempts.expect(rule.name)
         if rules:
             self._metrics.expect(Transition.APPROVED)
         self._newest = loaded.config
@@ -261,7 +279,7 @@ class Approver(Decider):
         log.info("approval", extra=_log_facts(life, decision))
         new = before is None or (before.state, before.rule) != (decision.state, decision.rule)
         if decision.state in _COUNTED and new:
-            self._counters.decided(decision.rule, _COUNTED[decision.state])
+            self._attempts.count(_COUNTED[decision.state], decision.rule)
 
     def _may_try(self, life: Life, rule: str) -> bool:
         """Return whether to send now: immediately, with a delay after errors, and not after NotBefore."""
@@ -287,7 +305,7 @@ class Approver(Decider):
         )
         trial = _FailedAttempts(backoff, self._clock.monotonic() + backoff.failed(seconds), problem)
         self._trials[life.key] = trial
-        self._counters.decided(rule, ApprovalOutcome.FAILED)
+        self._attempts.count(ApprovalOutcome.FAILED, rule)
         if before is None or before.problem != problem:
             log.warning("approval failed; trying again", extra=_log_facts(life, trial.decision(rule)))
 
@@ -338,7 +356,7 @@ class Approver(Decider):
         now = self._clock.now()
         keys = [key for key, _ in self._approvals.of(life.key)]
         self._approvals.finish(keys, End("approved", now, begun))
-        self._counters.decided(rule, ApprovalOutcome.APPROVED)
+        self._attempts.count(ApprovalOutcome.APPROVED, rule)
         log.info("approved", extra=_log_facts(life, Decision(ApprovalState.DUE, rule)))
         return replace(attempt, approved=now)
 

@@ -20,7 +20,6 @@ from exporter.outputs.kubernetes.client import (
     Node,
     Pod,
 )
-from exporter.outputs.kubernetes.counters import EvictionOutcome
 from exporter.outputs.kubernetes.desired import (
     Progress,
     deadline,
@@ -31,7 +30,7 @@ from exporter.outputs.kubernetes.desired import (
     to_drain,
 )
 from exporter.outputs.kubernetes.reconciler import COMPARE_SECONDS, UNKNOWN_SECONDS, NodeReconciler
-from exporter.outputs.kubernetes.results import DrainResults
+from exporter.outputs.kubernetes.results import DrainResults, EvictionOutcome
 
 log = logging.getLogger(__name__)
 
@@ -300,7 +299,7 @@ class Drainer:
 
     def _removed(self, pod: Pod, period: int | None, *, deleted: bool) -> None:
         self._reasons.pop(pod.uid, None)
-        self._results.counters.evicted(EvictionOutcome.DELETED if deleted else EvictionOutcome.EVICTED)
+        self._results.evictions.count(EvictionOutcome.DELETED if deleted else EvictionOutcome.EVICTED)
         facts = {"pod": pod.full_name, "grace_seconds": pod.grace if period is None else period}
         if deleted:
             log.warning("pod deleted in spite of its disruption budget", extra=facts)
@@ -312,7 +311,7 @@ class Drainer:
 
     def _refused(self, pod: Pod, error: KubernetesError) -> None:
         by_budget = error.status == 429
-        self._results.counters.evicted(EvictionOutcome.REFUSED if by_budget else EvictionOutcome.FAILED)
+        self._results.evictions.count(EvictionOutcome.REFUSED if by_budget else EvictionOutcome.FAILED)
         if not by_budget:
             self._calls.report(error)
         # Without any answer, the others would wait for one, too.
@@ -336,7 +335,7 @@ class Drainer:
 
     def _pretend(self, pods: Iterable[Pod]) -> None:
         for pod in self._unnoted(pods):
-            self._results.counters.evicted(EvictionOutcome.DRY_RUN)
+            self._results.evictions.count(EvictionOutcome.DRY_RUN)
             log.info("dry run: pod would be evicted", extra={"pod": pod.full_name})
 
     def _log_kept(self, pods: Iterable[Pod]) -> None:

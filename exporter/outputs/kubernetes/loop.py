@@ -80,7 +80,7 @@ class NodeLoop(Output):
             if drain.enabled:
                 results.metrics.hooks.expect([DRAIN])
                 results.metrics.expect(Transition.HOOK_FAILED)
-                results.counters.expect()
+                results.evictions.expect()
                 if drain.mode != "cordon":
                     drainer = Drainer(reconciler, drain, results, views, changed=self._loop.wake)
         leaving = [leaver for leaver in leaving if leaver.name != name]

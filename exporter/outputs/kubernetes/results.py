@@ -5,16 +5,19 @@ import math
 import threading
 from collections.abc import Container, Iterable
 from datetime import datetime
+from enum import StrEnum
+
+from prometheus_client import CollectorRegistry
 
 from exporter.clock import Clock
 from exporter.config.kubernetes import DRAIN
 from exporter.health import DegradedReason, Health
+from exporter.metrics import Outcomes
 from exporter.model.events import trace_id
 from exporter.model.jobs import HookOutcome, JobKey
 from exporter.model.lifecycle import Life, Transition
 from exporter.model.reports import hook_failure
 from exporter.outputs.kubernetes.client import KubernetesError
-from exporter.outputs.kubernetes.counters import Counters
 from exporter.outputs.output import Core, failures
 from exporter.state.jobs import End, Jobs
 from exporter.work import Backoff
@@ -24,12 +27,27 @@ log = logging.getLogger(__name__)
 _LONGEST_RETRY_SECONDS = 5.0
 
 
+class EvictionOutcome(StrEnum):
+    """The outcome of an attempt to evict a pod."""
+
+    EVICTED = "evicted"
+    REFUSED = "refused"
+    DELETED = "deleted"
+    FAILED = "failed"
+    DRY_RUN = "dry_run"
+
+
+def evictions_counter(registry: CollectorRegistry) -> Outcomes:
+    text = "Attempts to evict a pod of this Node, by outcome."
+    return Outcomes(registry, "pod_evictions", text, EvictionOutcome)
+
+
 class DrainResults:
     """Records how drains end, and which calls of which loop fail; outlives a configuration."""
 
     def __init__(self, core: Core) -> None:
         self.metrics, self.clock, self._inbox = core.metrics, core.clock, core.inbox
-        self.counters = Counters(core.metrics.registry)
+        self.evictions = evictions_counter(core.metrics.registry)
         self.jobs = core.store.jobs("kubernetes", Jobs)
         self._inbox.put(*failures(self.jobs))
         self._problems = Problems(core.health)

@@ -15,9 +15,8 @@ from exporter.model.facts import Fact, TransitionFact, WorkFact
 from exporter.model.tracing import is_sampled
 from exporter.model.vm import VirtualMachine
 from exporter.outputs.otlp import environment, records, spans
-from exporter.outputs.otlp.counters import Counters
 from exporter.outputs.otlp.environment import CONSOLE
-from exporter.outputs.otlp.telemetry import LogRecord, Signal, Span
+from exporter.outputs.otlp.telemetry import ItemOutcome, LogRecord, Signal, Span, counters
 from exporter.outputs.otlp.worker import (
     ITEMS,
     REASONS,
@@ -48,7 +47,8 @@ class Otlp(Output):
         self._core = core
         self._facts = core.store.facts
         self._health, self._clock = core.health, core.clock
-        self._counters = Counters(core.metrics.registry)
+        self._counters = counters(core.metrics.registry)
+        self._counters[Signal.TRACES].expect()
         self._begun = core.clock.now()
         self._receivers: dict[tuple[Signal, str], Receiver] = {}
         self._share = 0.0
@@ -87,7 +87,7 @@ class Otlp(Output):
         for reader, lacked in self._core.store.set_readers(readers).items():
             self._drop(reader, lacked)
         for (signal, lane), name in wanted.items():
-            self._counters.enable(signal)
+            self._counters[signal].expect()
             if (signal, lane) not in self._receivers:
                 self._begin(signal, lane, name)
 
@@ -157,7 +157,7 @@ class Otlp(Output):
             signal,
             name,
             partial(self._exporter, signal, lane),
-            counters=self._counters,
+            counter=self._counters[signal],
             core=self._core,
         )
         if signal is Signal.METRICS:
@@ -205,7 +205,7 @@ class Otlp(Output):
         signal = Signal(name)
         dropped = sum(len(self._compose(signal, fact, sampled=True)) for fact in lacked)
         if dropped:
-            self._counters.dropped(signal, dropped)
+            self._counters[signal].count(ItemOutcome.DROPPED, times=dropped)
             facts = {"exporter": lane, "count": dropped, "reason": f"{signal} are switched off"}
             log.warning("%s dropped", ITEMS[signal], extra=facts)
 

@@ -5,7 +5,9 @@ from enum import StrEnum
 from typing import Literal
 
 import msgspec
+from prometheus_client import CollectorRegistry
 
+from exporter.metrics import Outcomes
 from exporter.timefmt import UtcTime
 
 Attribute = str | int | tuple[str, ...]
@@ -17,6 +19,28 @@ class Signal(StrEnum):
     TRACES = "traces"
     METRICS = "metrics"
     LOGS = "logs"
+
+
+class ItemOutcome(StrEnum):
+    """The outcome of exporting a span or a log record."""
+
+    EXPORTED = "exported"
+    DROPPED = "dropped"
+
+
+class PushOutcome(StrEnum):
+    """The outcome of a push of all metrics."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+def counters(registry: CollectorRegistry) -> dict[Signal, Outcomes]:
+    return {
+        Signal.TRACES: Outcomes(registry, "spans", "Spans by export outcome.", ItemOutcome),
+        Signal.LOGS: Outcomes(registry, "log_records", "Log records by export outcome.", ItemOutcome),
+        Signal.METRICS: Outcomes(registry, "metric_pushes", "Pushes of all metrics by outcome.", PushOutcome),
+    }
 
 
 class SpanEvent(msgspec.Struct, frozen=True, omit_defaults=True):

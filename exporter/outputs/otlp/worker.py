@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from exporter.health import DegradedReason
+from exporter.metrics import Outcomes
 from exporter.model.facts import Fact
-from exporter.outputs.otlp.counters import Counters, PushOutcome
-from exporter.outputs.otlp.telemetry import LogRecord, Signal, Span
+from exporter.outputs.otlp.telemetry import ItemOutcome, LogRecord, PushOutcome, Signal, Span
 from exporter.outputs.output import Core
 from exporter.state.facts import Facts
 from exporter.work import Backoff, Loop
@@ -66,7 +66,7 @@ class Destination(NamedTuple):
     name: str
     # Called on the receiver's thread, and once more for the last attempt when stopping.
     make_exporter: Callable[[], Exporter]
-    counters: Counters
+    counter: Outcomes
     core: Core
 
 
@@ -76,7 +76,7 @@ class Receiver(ABC):
     def __init__(self, to: Destination) -> None:
         self.to = to
         self._metrics, self._health, self._clock = to.core.metrics, to.core.health, to.core.clock
-        self._counters = to.counters
+        self._counter = to.counter
         self._about = subject(to.signal, to.name)
         self._backoff = Backoff(self._clock)
         self._exporter: Exporter | None = None
@@ -200,8 +200,8 @@ class Worker(Receiver):
         present = self._facts.mark_read(self._reader, [number for number, _ in batch])
         left = sum(len(items) for number, items in batch if number in present)
         exported = max(left - outcome.rejected, 0)
-        self._counters.exported(self.to.signal, exported)
-        self._counters.dropped(self.to.signal, left - exported)
+        self._counter.count(ItemOutcome.EXPORTED, times=exported)
+        self._counter.count(ItemOutcome.DROPPED, times=left - exported)
         self._batch_size = min(2 * self._batch_size, _BATCH)
         self._succeeded()
         return True
@@ -230,7 +230,7 @@ class Worker(Receiver):
 
     def _count_dropped(self, count: int, reason: str) -> None:
         if count:
-            self._counters.dropped(self.to.signal, count)
+            self._counter.count(ItemOutcome.DROPPED, times=count)
             facts = {"exporter": self.to.name, "count": count, "reason": reason}
             log.warning("%s dropped", ITEMS[self.to.signal], extra=facts)
 
@@ -284,11 +284,11 @@ class Pusher(Receiver):
         if exporter is not None:
             outcome = exporter.export(self._metrics.registry.collect())
             if not outcome.problem:
-                self._counters.pushed(PushOutcome.SUCCEEDED)
+                self._counter.count(PushOutcome.SUCCEEDED)
                 self._succeeded()
                 return
             self._report(outcome.problem)
-        self._counters.pushed(PushOutcome.FAILED)
+        self._counter.count(PushOutcome.FAILED)
         if not self._stopping:
             # Sooner or later than the next push: a receiver that is back should have the values soon.
             self._failed(begun, outcome)
