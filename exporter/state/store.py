@@ -27,7 +27,7 @@ _PROGRESS = "progress"
 J = TypeVar("J", bound=Jobs)
 
 
-class _Progress(msgspec.Struct, frozen=True):
+class Progress(msgspec.Struct, frozen=True):
     """The progress of the watch."""
 
     incarnation: int | None = None
@@ -69,7 +69,7 @@ class Store:
         self._journal = Journal(directory, health, clock)
         self._clock = clock
         self._events = _Events(self._journal, "event", str, Life)
-        self._watch = Table(self._journal, "watch", str, _Progress)
+        self._watch = Table(self._journal, "watch", str, Progress)
         self.facts = Facts(self._journal, clock)
         # Whether some have not been told the active problems.
         self._has_new_readers = False
@@ -83,7 +83,7 @@ class Store:
         refuse_unsafe(directory)
         store = cls(directory, health, clock)
         store._journal.open()
-        store._journal.recall_loss(store._progress.lost)
+        store._journal.recall_loss(store.progress.lost)
         store._record_loss()
         return store
 
@@ -97,9 +97,9 @@ class Store:
             key=lambda life: life.ended or oldest,
         )
         return WatchState(
-            incarnation=self._progress.incarnation,
-            last_success=self._progress.last_success,
-            boot=self._progress.boot,
+            incarnation=self.progress.incarnation,
+            last_success=self.progress.last_success,
+            boot=self.progress.boot,
             current={life.key: life for life in current},
             past={life.key: life for life in past},
         )
@@ -153,31 +153,14 @@ class Store:
         return self._journal.unknown_until()
 
     @property
-    def outage(self) -> Outage | None:
-        return self._progress.outage
-
-    @property
-    def last_success(self) -> datetime | None:
-        return self._progress.last_success
-
-    @property
-    def failing(self) -> Moment | None:
-        return self._progress.failing
-
-    @property
-    def instance(self) -> str | None:
-        """The last name that IMDS returned."""
-        return self._progress.instance
-
-    @property
     def certain_instance(self) -> str | None:
-        """That name if it is from this boot: the disk of another VM brings that VM's name."""
-        return self._progress.instance if self._progress.instance_boot == self._clock.boot else None
+        """The last name that IMDS returned, on this boot: the disk of another VM brings that VM's name."""
+        return self.progress.instance if self.progress.instance_boot == self._clock.boot else None
 
     @property
     def certain_vm_id(self) -> str:
         """The id of this VM if IMDS returned it on this boot, else ""."""
-        return self._progress.vm_id if self.certain_instance else ""
+        return self.progress.vm_id if self.certain_instance else ""
 
     def record_outage(self, fact: OutageFact, jobs: Iterable[Job] = ()) -> None:
         """Record that an outage begins or ends, with the jobs that this causes."""
@@ -185,11 +168,6 @@ class Store:
             self._add(transaction, jobs)
             self.facts.add(transaction, [fact])
             self._put(transaction, outage=fact.outage if fact.change is WatchChange.BLIND else None)
-
-    @property
-    def problems(self) -> tuple[Problem, ...]:
-        """The problems that are active by the newest facts."""
-        return self._progress.problems
 
     def set_readers(self, names: Collection[str]) -> dict[str, list[Fact]]:
         """Set the readers like `Facts.set_readers`; new ones will have the active problems, too."""
@@ -200,7 +178,7 @@ class Store:
 
     def record_problems(self, problems: tuple[Problem, ...], at: datetime, host: str) -> None:
         """Record which problems are active now, with a fact for each change."""
-        former = {problem.identity: problem for problem in self._progress.problems}
+        former = {problem.identity: problem for problem in self.progress.problems}
         active = {problem.identity: problem for problem in problems}
         tells_all, self._has_new_readers = self._has_new_readers, False
         if former.keys() == active.keys() and not (tells_all and active):
@@ -238,8 +216,8 @@ class Store:
             self._put(transaction, **fields)
 
     def _put(self, transaction: Transaction, **fields: Any) -> None:
-        progress = replace(self._progress, **fields)
-        if progress != self._progress:
+        progress = replace(self.progress, **fields)
+        if progress != self.progress:
             transaction.put(self._watch, _PROGRESS, progress)
 
     def retry(self) -> None:
@@ -256,15 +234,16 @@ class Store:
                     transaction.put(self._events, key, replace(life, begun=begun))
 
     def _record_loss(self) -> None:
-        if self._progress.lost != self._journal.lost:
+        if self.progress.lost != self._journal.lost:
             self._record_progress(lost=self._journal.lost)
 
     def close(self) -> None:
         self._journal.close()
 
     @property
-    def _progress(self) -> _Progress:
-        return self._watch.entries.get(_PROGRESS, _Progress())
+    def progress(self) -> Progress:
+        """How far the watch has come."""
+        return self._watch.entries.get(_PROGRESS, Progress())
 
     def _outdated(self, now: datetime | None) -> Iterator[str]:
         """Yield the lives that `load` leaves out: no step deletes them."""

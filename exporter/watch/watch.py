@@ -78,7 +78,7 @@ class Outages:
         # For how many seconds there is no valid document before that is an outage.
         self.after = math.inf
         # When the last document was valid, and when that was last recorded, on the monotonic clock.
-        self._valid_at = clock.monotonic() - (seconds_since(store.failing, clock) or 0.0)
+        self._valid_at = clock.monotonic() - (seconds_since(store.progress.failing, clock) or 0.0)
         self._recorded_at = -math.inf
 
     def valid(self, seen: Snapshot, vm: VirtualMachine) -> None:
@@ -86,31 +86,31 @@ class Outages:
 
         ``vm`` is what IMDS has told about this VM.
         """
-        store, outage = self._store, self._store.outage
+        store, outage = self._store, self._store.progress.outage
         if outage is not None:
             self._change(WatchChange.RECOVERED, outage, seen)
         self._valid_at = self._clock.monotonic()
         is_pending = any(life.event.is_scheduled for life in seen.current)
         pause = _RECORD_PENDING_SECONDS if is_pending else _RECORD_SECONDS
         is_due = self._valid_at - self._recorded_at >= pause
-        if is_due or store.failing is not None or (vm.name and vm.name != store.certain_instance):
+        if is_due or store.progress.failing is not None or (vm.name and vm.name != store.certain_instance):
             self._recorded_at = self._valid_at
             store.record_valid(self._clock.now(), vm)
 
     def invalid(self, seen: Snapshot, last_success: datetime | None) -> None:
         """Record a failed poll; an outage begins if there was no valid document for some minutes."""
-        if seconds_since(self._store.failing, self._clock) is None:
+        if seconds_since(self._store.progress.failing, self._clock) is None:
             self._store.record_failing(Moment(self._clock.boot, self._valid_at), last_success)
         blind = self._clock.monotonic() - self._valid_at
-        if self._store.outage is None and blind >= self.after:
+        if self._store.progress.outage is None and blind >= self.after:
             since = last_success or self._clock.now() - timedelta(seconds=blind)
-            key = f"watch/{seen.instance or self._store.instance or platform.node()}"
+            key = f"watch/{seen.instance or self._store.progress.instance or platform.node()}"
             self._change(WatchChange.BLIND, Outage(since, key, never=last_success is None), seen)
 
     def _change(self, change: WatchChange, outage: Outage, seen: Snapshot) -> None:
         """Record that an outage begins or ends, with messages about it."""
         # A reboot does not change the name, unless the disk is now another VM's.
-        seen = replace(seen, instance=seen.instance or self._store.instance)
+        seen = replace(seen, instance=seen.instance or self._store.progress.instance)
         fact = OutageFact(change, outage, self._clock.now(), host_name(seen), seen.last_error)
         self._store.record_outage(
             fact, [job for output in self._outputs for job in output.compose_outage(fact, seen)]
@@ -134,7 +134,7 @@ class Problems:
         self._store = store
         self._health = health
         self._clock = clock
-        self._former = store.problems
+        self._former = store.progress.problems
         self._former_until = clock.monotonic() + _FIND_AGAIN_SECONDS
 
     def record(self, seen: Snapshot) -> None:
