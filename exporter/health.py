@@ -41,8 +41,7 @@ class Problem(msgspec.Struct, frozen=True):
     reason: DegradedReason
     message: str
     since: datetime
-    # Such as a target's name: it distinguishes problems of one kind.
-    subject: str = ""
+    subject: str = ""  # such as a target's name: it distinguishes problems of one kind
 
     @property
     def identity(self) -> tuple[DegradedReason, str]:

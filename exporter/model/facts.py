@@ -20,8 +20,7 @@ class TransitionFact(msgspec.Struct, frozen=True, omit_defaults=True, tag="trans
     """A transition of an event. Only the fact of an end has all earlier transitions of the life."""
 
     occurrence: Occurrence
-    # Of the transition in its life, from 1.
-    number: int
+    number: int  # of the transition in its life, from 1
 
     @property
     def at(self) -> datetime:
@@ -35,24 +34,19 @@ class TransitionFact(msgspec.Struct, frozen=True, omit_defaults=True, tag="trans
 class WorkFact(msgspec.Struct, frozen=True, omit_defaults=True, tag="work"):
     """A job that is done."""
 
-    # The name of its output.
-    output: str
-    # Of the target, the hook or the rule.
-    name: str
+    output: str  # the name of its output
+    name: str  # of the target, the hook or the rule
     event_id: str
     event_type: str
     affects: Affected
     life_key: str
-    # `Life.identity`.
-    vm: str
-    # The transition that caused it, and its number in the life; 0 for an approval.
-    number: int
+    vm: str  # `Life.identity`
+    number: int  # the transition that caused it, and its number in the life; 0 for an approval
     transition: Transition | None
     begun: UtcTime
     at: UtcTime
     outcome: str = ""
-    # "" for a success.
-    problem: str = ""
+    problem: str = ""  # "" for a success
 
 
 class OutageFact(msgspec.Struct, frozen=True, omit_defaults=True, tag="outage"):

@@ -17,23 +17,16 @@ class HookOutcome(StrEnum):
 class JobKey(NamedTuple):
     """The permanent identity of a job among those of its output."""
 
-    # Jobs of one lane are done in order.
-    lane: str
-    # `Life.key`, or `Outage.key`.
-    life_key: str
-    # The transition's number in that life, from 1; 0 for what no transition causes.
-    sequence: int
-    # Distinguishes jobs of one lane for the same transition.
-    name: str = ""
+    lane: str  # jobs of one lane are done in order
+    life_key: str  # `Life.key`, or `Outage.key`
+    sequence: int  # the transition's number in that life, from 1; 0 for what no transition causes
+    name: str = ""  # distinguishes jobs of one lane for the same transition
 
 
 class Job(msgspec.Struct, frozen=True):
     """Work that a step causes, stored with it; only its output reads the payload."""
 
-    # The name of the output.
-    output: str
+    output: str  # the name of the output
     key: JobKey
-    # JSON; None to take the job of this key back, unless it has begun.
-    payload: msgspec.Raw | None = None
-    # Of what is done already, and only remembered.
-    outcome: str | None = None
+    payload: msgspec.Raw | None = None  # JSON; None to take the job of this key back, unless it has begun
+    outcome: str | None = None  # of what is done already, and only remembered

@@ -91,12 +91,9 @@ class TransitionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     transition: Transition
     at: datetime
-    # For `Transition.HOOK_FAILED`: the hook's name, and the number in this life, from 1, of the transition
-    # that it ran for.
-    hook: str = ""
-    run: int = 0
-    # For `Transition.UPDATED` while the life lasts: what changed, as `Change.brief` has it, if it fits.
-    changes: tuple[Change, ...] = ()
+    hook: str = ""  # for `Transition.HOOK_FAILED`: its name
+    run: int = 0  # for `Transition.HOOK_FAILED`: the number in this life of the transition that it ran for
+    changes: tuple[Change, ...] = ()  # of an update while the life lasts, as `Change.brief`, if they fit
 
 
 def without_changes(records: tuple[TransitionRecord, ...]) -> tuple[TransitionRecord, ...]:
@@ -236,13 +233,10 @@ class Step(msgspec.Struct, frozen=True):
 
     state: WatchState
     occurrences: tuple[Occurrence, ...] = ()
-    # The phases of events for which hooks waited until this VM's name was known, which it now is.
-    awaited: tuple[Occurrence, ...] = ()
+    awaited: tuple[Occurrence, ...] = ()  # the phases for which hooks waited until this VM's name was known
     changed: tuple[Life, ...] = ()
-    # The keys of lives.
-    forgotten: tuple[str, ...] = ()
-    # Those of them that ended without a transition, each with the life that takes its place.
-    replaced: Mapping[str, str] = {}
+    forgotten: tuple[str, ...] = ()  # the keys of lives
+    replaced: Mapping[str, str] = {}  # those that ended without a transition, with what takes their place
     new_incarnation: bool = False
 
     @property

@@ -105,26 +105,18 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, tag="event"):
     """
 
     target: str
-    # `Life.key`.
-    key: str
-    # From 1.
-    sequence: int
+    key: str  # `Life.key`
+    sequence: int  # from 1
     transition: Transition
     at: UtcTime
     instance: str | None
     event: EventView
     changes: tuple[Change, ...] = ()
-    # That of `Occurrence`.
-    detail: str = ""
-    # The facts about this VM then: after a restart IMDS may not answer.
-    vm: VirtualMachine = VirtualMachine()
-    # The key of its event's incident for services with incidents, "" for none.
-    incident: str = ""
-    # The W3C header to send along.
-    traceparent: str = ""
-    # True for the end of an event that no route leads to the target: only the services that know incidents
-    # get it.
-    only_closes: bool = False
+    detail: str = ""  # that of `Occurrence`
+    vm: VirtualMachine = VirtualMachine()  # the facts about this VM then: after a restart IMDS may not answer
+    incident: str = ""  # the key of its event's incident for services with incidents, "" for none
+    traceparent: str = ""  # the W3C header to send along
+    only_closes: bool = False  # for services with incidents alone: the end of an event that no route tells
 
     @property
     def resolves(self) -> bool:
@@ -168,18 +160,13 @@ class WatchMessage(msgspec.Struct, frozen=True, omit_defaults=True, tag="watch")
     """
 
     target: str
-    # `Outage.key`.
-    key: str
-    # 1 for blind, 2 for recovered.
-    sequence: int
+    key: str  # `Outage.key`
+    sequence: int  # 1 for blind, 2 for recovered
     transition: WatchChange
-    # When the change was noticed.
-    at: UtcTime
+    at: UtcTime  # when the change was noticed
     instance: str | None
-    # The time of the last valid document, or of the exporter's start if there has never been one.
-    since: UtcTime
-    # The last failure of a poll, in words.
-    error: str = ""
+    since: UtcTime  # the time of the last valid document, or of the exporter's start without any
+    error: str = ""  # the last failure of a poll, in words
     vm: VirtualMachine = VirtualMachine()
     incident: str = ""
     only_closes: bool = False
@@ -210,46 +197,32 @@ class Rendered(msgspec.Struct, frozen=True, omit_defaults=True):
     body: str
     format: TextFormat
     severity: Severity
-    # The W3C header to send along, "" for none.
-    traceparent: str = ""
-    # For services with incidents: the key, whether it is over, and whether the message is only for them.
-    incident: str = ""
-    resolves: bool = False
-    only_closes: bool = False
-    # Whether services with incidents get it: what is never graver than info is no incident.
-    is_incident: bool = True
-    # Plain text for services with fields of their own for them; the source is the VM.
-    facts: tuple[tuple[str, str], ...] = ()
+    traceparent: str = ""  # the W3C header to send along, "" for none
+    incident: str = ""  # the key for services with incidents
+    resolves: bool = False  # whether the incident is over
+    only_closes: bool = False  # whether it is for services with incidents alone
+    is_incident: bool = True  # whether they get it: what is never graver than info is no incident
+    facts: tuple[tuple[str, str], ...] = ()  # plain text for services with fields of their own for them
     link: str = ""
-    source: str = ""
+    source: str = ""  # the VM
 
 
 class Failure(StrEnum):
     """Why an attempt failed, which decides what to do next."""
 
-    # The target cannot be reached, or accepts nothing now; other messages would fail, too.
-    TARGET = "target"
-    # The target rejects this message, and would reject it later, too.
-    REFUSED = "refused"
-    # The message was sent, but its result is unknown; it may have been delivered.
-    UNANSWERED = "unanswered"
+    TARGET = "target"  # the target cannot be reached, or accepts nothing now; other messages would fail, too
+    REFUSED = "refused"  # the target rejects this message, and would reject it later, too
+    UNANSWERED = "unanswered"  # the message was sent, but its result is unknown; it may have been delivered
 
 
 class Delivery(msgspec.Struct, frozen=True, omit_defaults=True, tag="delivery"):
     """Result of one attempt."""
 
     delivered: bool
-    # Why the message did not arrive, without secrets.
-    reason: str = ""
+    reason: str = ""  # why the message did not arrive, without secrets
     failure: Failure = Failure.TARGET
-    # Whether there was nothing to send, as for the end of an incident that was never opened.
-    skipped: bool = False
-    # Those behind the target that have the message.
-    services: tuple[str, ...] = ()
-    # The message, if the target has no address.
-    rendered: Rendered | None = None
-    # Failures of the user's templates, by the key of the template.
-    remarks: dict[str, str] = {}
-    # For how many seconds the target asks to be left alone (the header Retry-After of RFC 9110), None if it
-    # does not.
-    retry_after: float | None = None
+    skipped: bool = False  # whether there was nothing to send, as for an end without an incident
+    services: tuple[str, ...] = ()  # those behind the target that have the message
+    rendered: Rendered | None = None  # the message, if the target has no address
+    remarks: dict[str, str] = {}  # failures of the user's templates, by the key of the template
+    retry_after: float | None = None  # the seconds for which the target asks to be left alone, if it does

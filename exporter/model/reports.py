@@ -24,11 +24,9 @@ class WorkerReport(msgspec.Struct, frozen=True):
     life_key: str
     transition: Transition
     at: datetime
-    # Those of `TransitionRecord`.
-    hook: str = ""
+    hook: str = ""  # those of `TransitionRecord`
     run: int = 0
-    # Describes what happened.
-    detail: str = ""
+    detail: str = ""  # describes what happened
 
 
 def hook_failure(

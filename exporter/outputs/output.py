@@ -38,8 +38,7 @@ class Core(NamedTuple):
     health: Health
     clock: Clock
     inbox: Inbox
-    # What is true now, in its snapshot, and what the outputs show of themselves.
-    views: Views
+    views: Views  # what is true now, in its snapshot, and what the outputs show of themselves
 
 
 class Level(StrEnum):
@@ -96,11 +95,9 @@ class Output:
     `compose` and `wake` are called by the poller's thread; all else happens on threads of the output.
     """
 
-    # Its folder, and the name of its jobs.
-    name: ClassVar[str]
+    name: ClassVar[str]  # its folder, and the name of its jobs
     section: ClassVar[Section] = Section()
-    # The seconds that its stop may take.
-    stop_seconds: ClassVar[float] = 0.5
+    stop_seconds: ClassVar[float] = 0.5  # the seconds that its stop may take
 
     def check(self, loaded: Loaded, environ: Mapping[str, str]) -> Mistakes:
         """Return the mistakes that only a test of a configuration shows, which may take 10 s."""

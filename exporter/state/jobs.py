@@ -29,15 +29,11 @@ W = TypeVar("W")
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     """The state of a job."""
 
-    # That of the `Job`; once it is done, what its output keeps.
-    payload: msgspec.Raw = NOTHING
-    # How often it was begun.
-    attempts: int = 0
-    # When it ended, None while it is pending or running.
-    done: datetime | None = None
+    payload: msgspec.Raw = NOTHING  # that of the `Job`; once it is done, what its output keeps
+    attempts: int = 0  # how often it was begun
+    done: datetime | None = None  # when it ended, None while it is pending or running
     outcome: str | None = None
-    # Since when it waits, None if that is unknown.
-    queued: Moment | None = None
+    queued: Moment | None = None  # since when it waits, None if that is unknown
 
     def read(self, decoder: msgspec.json.Decoder[W]) -> W | None:
         """Return the payload; None if it cannot be decoded."""
@@ -52,10 +48,8 @@ class End(NamedTuple):
 
     outcome: str | None
     at: datetime
-    # None for work that begins with its transition.
-    begun: datetime | None = None
-    # "" for a success.
-    problem: str = ""
+    begun: datetime | None = None  # None for work that begins with its transition
+    problem: str = ""  # "" for a success
 
 
 class Parts(NamedTuple):
@@ -76,8 +70,7 @@ class Jobs(Table[JobKey, Record]):
     # On disk, as `weight` has it. Together with the bounds of current and past lives, those of all outputs
     # bound the state, and its memory to some four times as much.
     most_bytes = 2**19
-    # Whether what is done makes room before what waits, else the oldest does.
-    keeps_open = True
+    keeps_open = True  # whether what is done makes room before what waits, else the oldest does
 
     def __init__(self, output: str, parts: Parts) -> None:
         super().__init__(parts.journal, output, JobKey, Record)

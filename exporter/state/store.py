@@ -31,23 +31,15 @@ class Progress(msgspec.Struct, frozen=True):
     """The progress of the watch."""
 
     incarnation: int | None = None
-    # The time of a valid document: the last one, or, after a crash, one up to 15 minutes before it.
-    last_success: UtcTime | None = None
-    # The current one, if it was reported.
-    outage: Outage | None = None
-    # When an earlier state was lost, None once that is over an hour ago.
-    lost: Moment | None = None
-    # Since when there is no valid document, None while there is one.
-    failing: Moment | None = None
-    # The boot on which the newest valid document was read.
-    boot: str = ""
-    # The newest name of this VM, and the boot on which IMDS returned it.
-    instance: str | None = None
-    instance_boot: str = ""
-    # The id of the VM of that name.
-    vm_id: str = ""
-    # The problems that are active by the newest facts.
-    problems: tuple[Problem, ...] = ()
+    last_success: UtcTime | None = None  # of the last valid document; after a crash, up to 15 min before it
+    outage: Outage | None = None  # the current one, if it was reported
+    lost: Moment | None = None  # when an earlier state was lost, None once that is over an hour ago
+    failing: Moment | None = None  # since when there is no valid document, None while there is one
+    boot: str = ""  # the boot on which the newest valid document was read
+    instance: str | None = None  # the newest name of this VM
+    instance_boot: str = ""  # the boot on which IMDS returned it
+    vm_id: str = ""  # the id of the VM of that name
+    problems: tuple[Problem, ...] = ()  # the problems that are active by the newest facts
 
 
 class _Events(Table[str, Life]):

@@ -59,15 +59,11 @@ class CommandResult(msgspec.Struct, frozen=True):
     """How a command ended."""
 
     outcome: HookOutcome
-    # Its exit status, minus the number of the signal that ended it, or None if there is none.
-    status: int | None
+    status: int | None  # its exit status, minus the number of the signal that ended it, or None
     seconds: float
-    # Describes the outcome.
-    reason: str
-    # Whether it was ended early, or not begun, because the exporter stops.
-    stopped: bool = False
-    # The end of its output, on one line.
-    output: str = ""
+    reason: str  # describes the outcome
+    stopped: bool = False  # whether it was ended early, or not begun, because the exporter stops
+    output: str = ""  # the end of its output, on one line
 
 
 class Command(msgspec.Struct, frozen=True):

@@ -51,8 +51,7 @@ class Run(msgspec.Struct, frozen=True):
     instance: str
     event: EventView
     resource_type: str
-    # The W3C header that makes what the hook sends a part of the event's trace.
-    traceparent: str = ""
+    traceparent: str = ""  # the W3C header that makes what the hook sends a part of the event's trace
 
     def document(self, attempt: int) -> bytes:
         """Return the command's input: the API's EVENT as JSON, with ``transition``, ``at``, ``instance``."""

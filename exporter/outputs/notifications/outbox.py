@@ -19,16 +19,11 @@ _NEVER_LEFT_OUT = (Transition.APPROVED, Transition.HOOK_FAILED)
 class Letter(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is stored of a message."""
 
-    # None once it is done.
-    message: AnyMessage | None = None
-    # How often it was refused, or not answered.
-    attempts: int = 0
-    # Those behind the target that have it, while others do not.
-    services: tuple[str, ...] = ()
-    # The key of the incident that it may have opened, once it is done, "" for none.
-    incident: str = ""
-    # Whether it was a warning or graver, once it is done: no other message opens an incident.
-    is_grave: bool = False
+    message: AnyMessage | None = None  # None once it is done
+    attempts: int = 0  # how often it was refused, or not answered
+    services: tuple[str, ...] = ()  # those behind the target that have it, while others do not
+    incident: str = ""  # the key of the incident that it may have opened, once it is done, "" for none
+    is_grave: bool = False  # whether it was a warning or graver, once it is done: others open no incident
 
     @property
     def raw(self) -> msgspec.Raw:

@@ -33,8 +33,7 @@ class Notifications(Output):
 
     name = "notifications"
     section = NotificationsSection()
-    # A receiver may be slow; what it accepts meanwhile is not sent again.
-    stop_seconds = 8.0
+    stop_seconds = 8.0  # a receiver may be slow; what it accepts meanwhile is not sent again
 
     def __init__(self, core: Core, *, sender_type: Callable[..., SenderProcess] = SenderProcess) -> None:
         self._core = core

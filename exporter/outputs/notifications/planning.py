@@ -35,27 +35,20 @@ class Plan(msgspec.Struct, frozen=True):
     """Which messages are sent to which targets, and how; mappings are by target."""
 
     routes: Sequence[Route] = ()
-    # Messages for a target that is not in it any more stay queued until they are too old.
-    addresses: Mapping[str, Address] = {}
+    addresses: Mapping[str, Address] = {}  # messages for other targets stay queued until they are too old
     templates: Mapping[str, Templates] = {}
     exporter_url: str = ""
     runbook_url: str = ""
     timezone: str = "UTC"
-    # Apprise's directory.
-    storage: str = ""
-    # The beginning of all titles.
-    marker: str = ""
-    # This VM's name in Kubernetes.
-    node: str = ""
-    # In seconds.
-    retry_for: float = math.inf
+    storage: str = ""  # Apprise's directory
+    marker: str = ""  # the beginning of all titles
+    node: str = ""  # this VM's name in Kubernetes
+    retry_for: float = math.inf  # in seconds
     watch_targets: Sequence[str] = ()
-    # Whether any service of a target has incidents; filled by `check`.
-    incidents: dict[str, bool] = msgspec.field(default_factory=dict)
-    # Whether any service of a target is a mail server; filled by `check`.
-    mails: dict[str, bool] = msgspec.field(default_factory=dict)
-    # The number of services with a target's tag; filled by `check`.
-    services: dict[str, int] = msgspec.field(default_factory=dict)
+    # Filled by the check of the addresses.
+    incidents: dict[str, bool] = {}  # whether any service of a target has incidents
+    mails: dict[str, bool] = {}  # whether any service of a target is a mail server
+    services: dict[str, int] = {}  # the number of services with a target's tag
 
     def address(self, target: str) -> Address | None:
         """Return the address of a target, wherever in the file it stands; None if it is not configured."""

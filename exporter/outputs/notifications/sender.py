@@ -114,8 +114,7 @@ class _Answers(msgspec.Struct):
     """What a child has answered to a request; without a result or `Sending`, the request can be repeated."""
 
     request: Request
-    # Called with each of several services once it has the message.
-    note: Callable[[str], None]
+    note: Callable[[str], None]  # called with each of several services once it has the message
     begun: float = msgspec.field(default_factory=time.monotonic)
     result: Delivery | Checked | None = None
     is_sending: bool = False

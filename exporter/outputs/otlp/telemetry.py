@@ -58,32 +58,24 @@ class Span(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     trace_id: str
     span_id: str
-    # "" for a root span.
-    parent_id: str
+    parent_id: str  # "" for a root span
     start: UtcTime
     end: UtcTime
     attributes: Mapping[str, Attribute]
     events: tuple[SpanEvent, ...] = ()
-    # "" for none.
-    error: str = ""
-    # "client" for a request to another system.
-    kind: Literal["internal", "client"] = "internal"
+    error: str = ""  # "" for none
+    kind: Literal["internal", "client"] = "internal"  # "client" for a request to another system
 
 
 class LogRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """Something that happened, as a log record."""
 
     name: str
-    # When that was.
-    end: UtcTime
-    # A value of `messages.Severity`.
-    severity: str
-    # One line.
-    body: str
+    end: UtcTime  # when that was
+    severity: str  # a value of `messages.Severity`
+    body: str  # one line
     attributes: Mapping[str, Attribute]
-    # Follows from the facts, so that a record that is sent twice has the same.
-    uid: str
-    # Of the root span of the life that it is about: the ids in hex, or "", and whether it is exported.
-    trace_id: str = ""
-    span_id: str = ""
-    sampled: bool = False
+    uid: str  # follows from the facts, so that a record that is sent twice has the same
+    trace_id: str = ""  # in hex, of the root span of the life that it is about
+    span_id: str = ""  # of that span
+    sampled: bool = False  # whether that span is exported

@@ -64,8 +64,7 @@ class Destination(NamedTuple):
 
     signal: Signal
     name: str
-    # Called on the receiver's thread, and once more for the last attempt when stopping.
-    make_exporter: Callable[[], Exporter]
+    make_exporter: Callable[[], Exporter]  # called on the receiver's thread, and again for the last attempt
     counter: Outcomes
     core: Core
 
