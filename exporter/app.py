@@ -91,11 +91,7 @@ def checked(
 
 
 def load(file: Path | None, overrides: Overrides) -> Config:
-    """Load a configuration without addresses, and so without the secrets of the exporter.
-
-    Raises:
-        ConfigurationError: something is wrong; with file and line where there is one.
-    """
+    """Load a configuration without addresses, and so without secrets, or raise ConfigurationError."""
     mistakes = Mistakes()
     loaded = _parsed(file, overrides, (), mistakes)
     mistakes.check()
@@ -247,9 +243,8 @@ class App:
     def reload(self) -> None:
         """Read the configuration again and apply it, in this thread; one at a time.
 
-        Raises:
-            ConfigurationError: it is invalid; the current one stays in use.
-            StoppingError: the exporter is stopping.
+        After a ConfigurationError, the current one stays in use. While the exporter stops, this is a
+        StoppingError.
         """
         with self._reloading:
             if self._is_stopping:

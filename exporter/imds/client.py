@@ -120,10 +120,9 @@ class _Versions:
         self.used = self._next = preferred[0]
 
     def ask(self, request: Callable[[str], T], patience: float) -> T:
-        """Return the answer to a request for a version; no other one is tried after ``patience`` seconds.
+        """Return the answer to a request for a version, or raise the ImdsError of the last one.
 
-        Raises:
-            ImdsError: that of the last request.
+        No other version is tried after ``patience`` seconds.
         """
         began = self._clock.monotonic()
         version = self._next
@@ -204,21 +203,14 @@ class ImdsClient:
         self._transport = Transport(self.endpoint)
 
     def fetch(self) -> bytes:
-        """Return the document of scheduled events, for `exporter.model.documents.decode_document`.
-
-        Raises:
-            ImdsError: IMDS did not answer with status 200 and at most 1 MiB in time.
-        """
+        """Return the document of scheduled events, or raise ImdsError, as for one of over 1 MiB."""
         return self._events.ask(lambda version: self._ask_events("GET", version), self._events_timeout)
 
     def approve(self, event_id: str, confirm: Callable[[], None] = lambda: None) -> None:
         """Approve an event, which may then start before its NotBefore, for every VM in its ``Resources``.
 
         ``confirm`` is called immediately before the request, after waiting for the rate limit. If it raises
-        an exception, nothing is sent.
-
-        Raises:
-            ImdsError: IMDS did not confirm it; approving again is harmless.
+        an exception, nothing is sent. After an ImdsError, approving again is harmless.
         """
         body = msgspec.json.encode({"StartRequests": [{"EventId": event_id}]})
         # Approving is the same in all versions, and the newest may not be known.
@@ -230,11 +222,7 @@ class ImdsClient:
         return decode_instance(self._ask_instance().body)
 
     def date(self) -> datetime:
-        """Return the time of the clock of IMDS, by the header Date of an answer with facts about this VM.
-
-        Raises:
-            ImdsError: there is no such answer, or it has no valid one.
-        """
+        """Return the time of the clock of IMDS, or raise ImdsError if no answer has a valid header Date."""
         answer = self._ask_instance()
         at = answer.date()
         if at is None:

@@ -232,8 +232,7 @@ class Disk:
     def open(self) -> bool:
         """Create the directory, take its lock, and open the file or create an empty one.
 
-        Returns:
-            whether the file has a table; an empty one has to be overwritten.
+        Return whether the file has a table; an empty one has to be overwritten.
         """
         self.close()
         files.make_directory(self.directory)

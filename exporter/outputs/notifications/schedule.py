@@ -24,8 +24,6 @@ SLOW_SECONDS = 2.0
 # given up.
 _PAUSES = (20.0, 300.0)
 MOST_ATTEMPTS_FOR_ONE = 3
-# A target that asks to be left alone for longer is tried again after this.
-LONGEST_RETRY_AFTER = 300.0
 
 
 class Turn(NamedTuple):
@@ -123,14 +121,14 @@ class Schedule:
         ``retry_after`` is for how many seconds the target asks to be left alone.
         """
         self.has_failed = True
-        now, asked = self._clock.monotonic(), min(retry_after, LONGEST_RETRY_AFTER)
+        now = self._clock.monotonic()
         hold = self._holds.get(life)
         backoff = hold.backoff if hold else Backoff(self._clock, chance=self._chance)
         pause = backoff.failed(took)
         if failure is not Failure.TARGET:
             pause = _PAUSES[min(backoff.failures, len(_PAUSES)) - 1]
-        self._holds[life] = _Hold(failure, now + max(pause, asked), backoff)
-        self._quiet_until = max(self._quiet_until, now + asked)
+        self._holds[life] = _Hold(failure, now + max(pause, retry_after), backoff)
+        self._quiet_until = max(self._quiet_until, now + retry_after)
         if failure is not Failure.REFUSED:
             self._failing.add(life)
             self._recovering = True

@@ -112,11 +112,7 @@ class SdkExporter:
     """
 
     def __init__(self, sdk: Sdk, prepare: Callable[[Sequence[Any]], Any], *, console: bool) -> None:
-        """Set it up.
-
-        Raises:
-            ValueError: a variable of OpenTelemetry's has an invalid value.
-        """
+        """Set it up, or raise ValueError for an invalid variable of OpenTelemetry's."""
         self._sdk = sdk
         self._prepare = prepare
         self._adapter = TransportAdapter(environment.certificate(sdk.signal, os.environ))
@@ -204,11 +200,7 @@ class TransportAdapter(BaseAdapter):
         cert: Any = None,
         proxies: Mapping[str, str] | None = None,
     ) -> requests.Response:
-        """Send a request, and return its answer.
-
-        Raises:
-            requests.ConnectionError: there is no answer, or none of the protocol.
-        """
+        """Return the answer to a request, or raise requests.ConnectionError if there is no valid one."""
         del stream
         self.reset()
         url = request.url or ""
