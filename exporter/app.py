@@ -64,47 +64,6 @@ OUTPUTS: Sequence[type[Output]] = (
 )
 
 
-def read(
-    file: Path | None,
-    overrides: Overrides,
-    urls: Sequence[str],
-    environ: Mapping[str, str],
-    mistakes: Mistakes,
-) -> Loaded:
-    """Load a configuration with the addresses of the outputs; errors are added to ``mistakes``."""
-    loaded = _parsed(file, overrides, urls, mistakes)
-    addresses = {make.name: make.section.addresses(loaded, environ, mistakes) for make in OUTPUTS}
-    return loaded._replace(addresses=addresses)
-
-
-def checked(
-    file: Path | None,
-    overrides: Overrides,
-    urls: Sequence[str],
-    environ: Mapping[str, str],
-    mistakes: Mistakes,
-) -> tuple[Loaded, Sequence[str]]:
-    """Load a configuration and test it as an exporter would; return what to print of that, too."""
-    loaded = read(file, overrides, urls, environ, mistakes)
-    tests = [make.section.check(loaded, environ, mistakes) for make in OUTPUTS]
-    return loaded, list(itertools.chain.from_iterable(tests))
-
-
-def load(file: Path | None, overrides: Overrides) -> Config:
-    """Load a configuration without addresses, and so without secrets, or raise ConfigurationError."""
-    mistakes = Mistakes()
-    loaded = _parsed(file, overrides, (), mistakes)
-    mistakes.check()
-    return loaded.config
-
-
-def _parsed(file: Path | None, overrides: Overrides, urls: Sequence[str], mistakes: Mistakes) -> Loaded:
-    settings, parsed = loading.load_parsed(file, overrides, mistakes)
-    for make in OUTPUTS:
-        loading.add(make.section.faults(settings, parsed), parsed, mistakes)
-    return Loaded(settings, parsed, urls)
-
-
 class Options(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     """The flags of ``run``; ``notify`` contains secrets and is left out of the representation."""
 
@@ -114,6 +73,35 @@ class Options(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     listen_address: str = ":9843"
     web_config_file: Path | None = None
     enable_lifecycle: bool = False
+
+
+def read(options: Options, environ: Mapping[str, str], mistakes: Mistakes) -> Loaded:
+    """Load a configuration with the addresses of the outputs; errors are added to ``mistakes``."""
+    loaded = _parsed(options, mistakes)
+    addresses = {make.name: make.section.addresses(loaded, environ, mistakes) for make in OUTPUTS}
+    return loaded._replace(addresses=addresses)
+
+
+def checked(options: Options, environ: Mapping[str, str], mistakes: Mistakes) -> tuple[Loaded, Sequence[str]]:
+    """Load a configuration and test it as an exporter would; return what to print of that, too."""
+    loaded = read(options, environ, mistakes)
+    tests = [make.section.check(loaded, environ, mistakes) for make in OUTPUTS]
+    return loaded, list(itertools.chain.from_iterable(tests))
+
+
+def load(file: Path | None, overrides: Overrides) -> Config:
+    """Load a configuration without addresses, and so without secrets, or raise ConfigurationError."""
+    mistakes = Mistakes()
+    loaded = _parsed(Options(file, overrides), mistakes)
+    mistakes.check()
+    return loaded.config
+
+
+def _parsed(options: Options, mistakes: Mistakes) -> Loaded:
+    settings, parsed = loading.load_parsed(options.config_file, options.overrides, mistakes)
+    for make in OUTPUTS:
+        loading.add(make.section.faults(settings, parsed), parsed, mistakes)
+    return Loaded(settings, parsed, options.notify)
 
 
 class _Signal(StrEnum):
@@ -191,7 +179,9 @@ class App:
         self._metrics.registry.register(SnapshotCollector(self._pipeline))
 
     def _check_targets(self) -> None:
-        self._signals.put(self._pipeline.check(self._loaded, os.environ))
+        mistakes = Mistakes()
+        self._pipeline.check(self._loaded, os.environ, mistakes)
+        self._signals.put(mistakes)
 
     def wait(self) -> bool:
         """Handle signals until one asks to stop; return False if the poller died or work hangs.
@@ -300,17 +290,17 @@ class App:
 
     def _read(self) -> Loaded:
         mistakes = Mistakes()
-        given = self._options
-        loaded = read(given.config_file, given.overrides, given.notify, os.environ, mistakes)
+        loaded = read(self._options, os.environ, mistakes)
         mistakes.check()
         loaded.warn()
         return loaded
 
     def _fresh(self) -> Loaded:
-        fresh = self._read()
+        fresh, mistakes = self._read(), Mistakes()
         if fresh.config.state.directory != self._config.state.directory:
             raise ConfigurationError("state.directory cannot change while the exporter runs; restart it")
-        self._pipeline.check(fresh, os.environ).check()
+        self._pipeline.check(fresh, os.environ, mistakes)
+        mistakes.check()
         return fresh
 
     def _use(self, loaded: Loaded) -> None:

@@ -251,13 +251,15 @@ def notify_test(*, target: str | None, transition: str | None, every: bool, **fl
     """
     from exporter import app, logs
     from exporter.commands import notify_test as trial
+    from exporter.config.addresses import NotifyUrls
     from exporter.errors import Mistakes
     from exporter.outputs.notifications.checking import opened
 
     logs.configure(flags["log_level"], flags["log_format"])
     wanted = next((change for change in _TESTABLE if change.value == transition), None)
     mistakes = Mistakes()
-    loaded = app.read(flags["config_file"], overrides(flags), flags["notify"], os.environ, mistakes)
+    options = app.Options(flags["config_file"], overrides(flags), NotifyUrls(flags["notify"]))
+    loaded = app.read(options, os.environ, mistakes)
     with opened(loaded, os.environ, mistakes) as (plan, sender):
         mistakes.check()
         loaded.warn()

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from exporter import app
-from exporter.config import Overrides
+from exporter.config.addresses import NotifyUrls
 from exporter.config.loading import Loaded
 from exporter.errors import Mistakes
 from exporter.outputs.notifications.checking import opened
@@ -16,7 +16,7 @@ def checked(
 ) -> tuple[Loaded, Plan]:
     """Return a configuration whose targets and templates were checked, and its plan; raise its mistakes."""
     mistakes, environ = Mistakes(), environ or {}
-    loaded = app.read(file, Overrides(), urls, environ, mistakes)
+    loaded = app.read(app.Options(file, notify=NotifyUrls(urls)), environ, mistakes)
     with opened(loaded, environ, mistakes) as (plan, _):
         mistakes.check()
         loaded.warn()

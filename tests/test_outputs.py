@@ -10,8 +10,6 @@ from exporter.app import OUTPUTS
 from exporter.commands import doctor
 from exporter.commands.check_config import check_files
 from exporter.commands.doctor import Asked
-from exporter.config import Overrides
-from exporter.config.addresses import NotifyUrls
 from exporter.outputs.output import Output
 from tests.bench import Build
 from tests.builders import raw_event
@@ -68,5 +66,4 @@ def test_the_exporter_runs_without_an_output(
     bench.show(raw_event(), wait=5)
     assert (len(bench.api("current")), bench.api("problems"), bench.reload()) == (1, [], 200)
     assert check_files([bench.file], None) == 0
-    asked = Asked(None, None, Overrides(), NotifyUrls(), bench.app.url)
-    assert doctor.run(asked, bench.clock) == 0
+    assert doctor.run(Asked(exporter_url=bench.app.url), bench.clock) == 0

@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from exporter import app
-from exporter.config import Overrides
 from exporter.errors import Mistakes
 from exporter.web import webfile
 
@@ -28,7 +27,7 @@ def _check(file: Path) -> bool:
     """Print the mistakes in a file and the warnings; return whether it has no mistakes."""
     mistakes = Mistakes()
     with mistakes:
-        loaded, lines = app.checked(file, Overrides(), (), os.environ, mistakes)
+        loaded, lines = app.checked(app.Options(file), os.environ, mistakes)
         for line in lines if not mistakes.problems else ():
             click.echo(f"{file}: {line}")
         is_valid = _report(file, mistakes)

@@ -50,7 +50,7 @@ def run(options: Options, clock: Clock) -> int:
     """Play all scenarios until interrupted, with messages and a table of events; return the exit status."""
     # The app checks them in the background, and the demo does not wait for that.
     mistakes = Mistakes()
-    loaded, _ = checked(options.config_file, options.overrides, options.notify, os.environ, mistakes)
+    loaded, _ = checked(options, os.environ, mistakes)
     mistakes.check()
     loaded.warn()
     # Not an event: the handler could interrupt its wait while that holds the lock.

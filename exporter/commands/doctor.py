@@ -10,7 +10,6 @@ from datetime import datetime
 from http import HTTPStatus
 from pathlib import Path
 
-import msgspec
 from rich.console import Console
 from rich.text import Text
 
@@ -18,8 +17,7 @@ from exporter import app, config
 from exporter.clock import Clock
 from exporter.commands import terminal
 from exporter.commands.events import NoExporterError, RunningExporter
-from exporter.config import AUTO, Overrides, loading
-from exporter.config.addresses import NotifyUrls
+from exporter.config import AUTO, loading
 from exporter.config.loading import Loaded
 from exporter.config.yamlfile import YamlFile
 from exporter.errors import ConfigurationError, ExporterError, ImdsError, Mistakes, PollOutcome
@@ -217,11 +215,7 @@ _SCRAPE_SECONDS = 300.0
 _SCRAPE_REMEDY = "add this VM to Prometheus' scrape_configs, and allow its port in the network security group"
 
 
-class Asked(msgspec.Struct, frozen=True):
-    config_file: Path | None
-    web_config_file: Path | None
-    overrides: Overrides
-    notify: NotifyUrls
+class Asked(app.Options, frozen=True, kw_only=True):
     exporter_url: str
 
 
@@ -325,8 +319,7 @@ def _configuration(asked: Asked, in_use: ConfigurationView | None) -> tuple[Load
     if in_use is None or asked.config_file is not None or asked.notify:
         mistakes = Mistakes()
         with mistakes:
-            given = (asked.config_file, asked.overrides, asked.notify, os.environ)
-            loaded, _ = app.checked(*given, mistakes)
+            loaded, _ = app.checked(asked, os.environ, mistakes)
             if mistakes.problems:
                 # The addresses may be wrong.
                 loaded = loaded._replace(addresses={})

@@ -99,9 +99,8 @@ class Output:
     section: ClassVar[Section] = Section()
     stop_seconds: ClassVar[float] = 0.5  # the seconds that its stop may take
 
-    def check(self, loaded: Loaded, environ: Mapping[str, str]) -> Mistakes:
-        """Return the mistakes that only a test of a configuration shows, which may take 10 s."""
-        return Mistakes()
+    def check(self, loaded: Loaded, environ: Mapping[str, str], mistakes: Mistakes) -> None:
+        """Do the check of the section with what the output has running."""
 
     def configure(self, loaded: Loaded, environ: Mapping[str, str]) -> None:
         """Apply a configuration that has been checked."""

@@ -85,12 +85,10 @@ class Pipeline:
     def work(self, lives: Collection[str]) -> Mapping[str, Sequence[WorkView]]:
         return {life: [view for output in self._outputs for view in output.work(life)] for life in lives}
 
-    def check(self, loaded: Loaded, environ: Mapping[str, str]) -> Mistakes:
-        """Return what only a test of a configuration shows, which may take 10 s."""
-        mistakes = Mistakes()
+    def check(self, loaded: Loaded, environ: Mapping[str, str], mistakes: Mistakes) -> None:
+        """Add what only a test of a configuration shows, which may take 10 s."""
         for output in self._outputs:
-            mistakes.problems += output.check(loaded, environ).problems
-        return mistakes
+            output.check(loaded, environ, mistakes)
 
     def wake(self) -> None:
         for output in self._outputs:

@@ -43,13 +43,7 @@ PARTS = "approval: {mode: dry_run}\nhooks: [{name: drain, command: [drain]}]\n"
 def asked(imds: str, folder: Path, **fields: Any) -> Asked:
     """Return flags that name an IMDS, a directory for the state that is not there, and no exporter."""
     overrides = Overrides(imds_endpoint=imds, state_directory=str(fields.pop("state", folder / "state")))
-    values: dict[str, Any] = {
-        "config_file": None,
-        "web_config_file": None,
-        "overrides": overrides,
-        "notify": NotifyUrls(),
-        "exporter_url": f"http://127.0.0.1:{free_port()}",
-    }
+    values: dict[str, Any] = {"overrides": overrides, "exporter_url": f"http://127.0.0.1:{free_port()}"}
     return Asked(**(values | fields))
 
 
@@ -61,12 +55,12 @@ def found(flags: Asked, clock: Any = None) -> dict[str, Diagnosis]:
 
 def look(bench: Bench, file: Path | None = None) -> dict[str, Diagnosis]:
     """Return what is found with no flag but the address of a running exporter, or a file, too."""
-    return found(Asked(file, None, Overrides(), NotifyUrls(), bench.app.url), bench.clock)
+    return found(Asked(config_file=file, exporter_url=bench.app.url), bench.clock)
 
 
 def ending(bench: Bench, capsys: pytest.CaptureFixture[str]) -> str:
     bench.advance(2)  # IMDS refuses more than 5 requests a second
-    doctor.run(Asked(None, None, Overrides(), NotifyUrls(), bench.app.url), bench.clock)
+    doctor.run(Asked(exporter_url=bench.app.url), bench.clock)
     return capsys.readouterr().out.splitlines()[-1]
 
 
@@ -285,7 +279,7 @@ def test_what_the_exporter_reports(
     bench = build()
     status, _ = doctor.ask(bench.app.url)
     assert status is not None
-    flags = Asked(None, None, Overrides(), NotifyUrls(), bench.app.url)
+    flags = Asked(exporter_url=bench.app.url)
     seen = doctor.findings(flags, replace(status, configuration=None, **fields), (), bench.clock)
     (found,) = (one for one in seen if one.subject == subject)
     assert (found.level, found.message[: len(message)]) == (level, message)
@@ -494,7 +488,7 @@ def test_on_a_terminal(
         Diagnosis(FAILURE, "state", "it"),
     ]
     monkeypatch.setattr(doctor, "findings", lambda *_: results)
-    asked = Asked(None, None, Overrides(), NotifyUrls(), f"http://127.0.0.1:{free_port()}")
+    asked = Asked(exporter_url=f"http://127.0.0.1:{free_port()}")
     assert doctor.run(asked, SystemClock()) == 1
     output = capsys.readouterr().out
     assert ("\x1b[32mok\x1b[0m" in output, "\x1b[1;31mfailure\x1b[0m" in output) == (not plain, not plain)

@@ -3,7 +3,6 @@ from pathlib import Path
 import pytest
 
 from exporter import app
-from exporter.config import Overrides
 from exporter.config.addresses import Address
 from exporter.errors import Mistakes
 
@@ -17,7 +16,7 @@ def read(folder: Path, section: str) -> tuple[list[Address], list[str]]:
     file.write_text(f"alertmanager: {section}")
     file.chmod(0o600)
     mistakes = Mistakes()
-    loaded = app.read(file, Overrides(), (), ENVIRON, mistakes)
+    loaded = app.read(app.Options(file), ENVIRON, mistakes)
     found = [problem.removeprefix(f"{file}:1: alertmanager.") for problem in mistakes.problems]
     return list(loaded.addresses["alertmanager"]), found
 

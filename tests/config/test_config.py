@@ -135,7 +135,7 @@ def test_an_unknown_event_type_is_taken_and_warned_of(
     file.write_text(
         f"metrics:\n  resources: true\nin_service: {{match: {{event_types: [Freeze, {word}]}}}}\n"
     )
-    loaded = app.read(file, Overrides(), (), {}, Mistakes())
+    loaded = app.read(app.Options(file), {}, Mistakes())
     loaded.warn()
     assert loaded.config.in_service.match.event_types == ("Freeze", word)
     (record,) = caplog.records

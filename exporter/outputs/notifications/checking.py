@@ -22,13 +22,12 @@ _UNCHECKED = "cannot be checked"
 _GAP_REMEDY = "such messages are sent with the built-in text; put {% if %} around what may be missing"
 
 
-def check(loaded: Loaded, plan: Plan, sender: SenderProcess) -> Mistakes:
+def check(loaded: Loaded, plan: Plan, sender: SenderProcess, mistakes: Mistakes) -> None:
     """Check templates and targets; the plan knows how to send to the targets then.
 
     Mistakes are an invalid template, or an address that Apprise does not accept. What could not be checked is
     logged.
     """
-    mistakes = Mistakes()
     # Of targets with the same name, each is checked.
     asked = [
         address for address in loaded.addresses["notifications"] if address.url or address.apprise_config
@@ -47,7 +46,6 @@ def check(loaded: Loaded, plan: Plan, sender: SenderProcess) -> Mistakes:
             plan.services[address.target] = checked.services
     _check_templates(loaded, sender, mistakes)
     _warn(loaded, results)
-    return mistakes
 
 
 def _warn(loaded: Loaded, results: Sequence[tuple[Address, Checked]]) -> None:
@@ -72,7 +70,7 @@ def opened(
     """Check targets and templates, and lend the process that did; errors are added to ``mistakes``."""
     plan, sender = plan_of(loaded), SenderProcess(environment(environ, variables(loaded.config)))
     try:
-        mistakes.problems += check(loaded, plan, sender).problems
+        check(loaded, plan, sender, mistakes)
         yield plan, sender
     finally:
         sender.stop()

@@ -51,8 +51,8 @@ class Notifications(Output):
         """Return the plan for a configuration."""
         return planning.plan_of(loaded, keep_state=True)
 
-    def check(self, loaded: Loaded, environ: Mapping[str, str]) -> Mistakes:
-        return checking.check(loaded, self._plan_for(loaded), self._sender_for(loaded, environ))
+    def check(self, loaded: Loaded, environ: Mapping[str, str], mistakes: Mistakes) -> None:
+        checking.check(loaded, self._plan_for(loaded), self._sender_for(loaded, environ), mistakes)
 
     def configure(self, loaded: Loaded, environ: Mapping[str, str]) -> None:
         """Apply a configuration; messages for targets that are not in it are kept."""
