@@ -204,7 +204,7 @@ class ImdsClient:
 
     def fetch(self) -> bytes:
         """Return the document of scheduled events, or raise ImdsError, as for one of over 1 MiB."""
-        return self._events.ask(lambda version: self._ask_events("GET", version), self._events_timeout)
+        return self._events.ask(self._ask_events, self._events_timeout)
 
     def approve(self, event_id: str, confirm: Callable[[], None] = lambda: None) -> None:
         """Approve an event, which may then start before its NotBefore, for every VM in its ``Resources``.
@@ -215,7 +215,7 @@ class ImdsClient:
         body = msgspec.json.encode({"StartRequests": [{"EventId": event_id}]})
         # Approving is the same in all versions, and the newest may not be known.
         version = self.api_version if self._events.is_fixed else min(self.api_version, _SAFE_API_VERSION)
-        self._ask_events("POST", version, body, confirm)
+        self._ask_events(version, body, confirm)
 
     def instance(self) -> VirtualMachine:
         """Return the facts about this VM, or raise ImdsError if there is no answer with usable ones."""
@@ -255,35 +255,27 @@ class ImdsClient:
         self._transport.close()
 
     def _ask_events(
-        self,
-        method: str,
-        api_version: str,
-        body: bytes | None = None,
-        confirm: Callable[[], None] = lambda: None,
+        self, version: str, body: bytes | None = None, confirm: Callable[[], None] = lambda: None
     ) -> bytes:
-        answer = self._exchange(
-            method, EVENTS_PATH, api_version, self._events_timeout, sent=body, confirm=confirm
-        )
+        answer = self._exchange(EVENTS_PATH, version, self._events_timeout, body, confirm)
         self._events_timeout = self._timeout
         return answer.body
 
     def _ask_instance(self) -> Answer:
         return self._instance.ask(
-            lambda version: self._exchange("GET", INSTANCE_PATH, version, self._timeout), self._timeout
+            lambda version: self._exchange(INSTANCE_PATH, version, self._timeout), self._timeout
         )
 
     def _exchange(
         self,
-        method: str,
         path: str,
         version: str,
         timeout: float,
-        *,
         sent: bytes | None = None,
         confirm: Callable[[], None] = lambda: None,
     ) -> Answer:
         """Send a request and return its answer, or raise ImdsError if that has no status 200."""
-        url = self.endpoint + path
+        method, url = "GET" if sent is None else "POST", self.endpoint + path
         what = f"{method} {url}"
         self._limiter.wait()
         confirm()
@@ -430,11 +422,7 @@ def endpoint_of(configured: str) -> str:
     return discover_endpoint()
 
 
-def client_of(
-    settings: config.Imds,
-    clock: Clock,
-    limiter: RateLimiter | None = None,
-) -> ImdsClient:
+def client_of(settings: config.Imds, clock: Clock, limiter: RateLimiter | None = None) -> ImdsClient:
     """Return a configured client; ``limiter`` may be shared with other clients."""
     return ImdsClient(
         endpoint_of(settings.endpoint),

@@ -71,8 +71,7 @@ class SnapshotCollector(Collector):
         shown = [life for life in snapshot.current if snapshot.has_series(life)]
         yield _info(shown, snapshot.instance or "")
         yield _phases(snapshot.current, snapshot.instance or "")
-        yield _time_left(shown, self.views.clock.now())
-        yield from _numbers(shown)
+        yield from _numbers(shown, self.views.clock.now())
         is_on = self.views.configuration.approval != Mode.OFF
         states = ((life.event.event_id, self.views.approval(life).state) for life in shown if is_on)
         yield _gauge(
@@ -194,21 +193,12 @@ def _label(text: str) -> str:
     return text[:500].encode(errors="replace")[:1000].decode(errors="ignore")
 
 
-def _time_left(shown: Iterable[Life], now: datetime) -> GaugeMetricFamily:
-    return _gauge(
-        "event_seconds_to_not_before",
-        "Seconds until NotBefore; negative once it has passed.",
-        (
-            ((life.event.event_id, life.event.event_type), (life.event.not_before - now).total_seconds())
-            for life in shown
-            if life.event.not_before
-        ),
-        ["event_id", "event_type"],
-    )
-
-
-def _numbers(shown: Iterable[Life]) -> Iterator[GaugeMetricFamily]:
+def _numbers(shown: Iterable[Life], now: datetime) -> Iterator[GaugeMetricFamily]:
     meanings: dict[str, tuple[str, Callable[[Life], float | None]]] = {
+        "seconds_to_not_before": (
+            "Seconds until NotBefore; negative once it has passed.",
+            lambda t: (t.event.not_before - now).total_seconds() if t.event.not_before else None,
+        ),
         "not_before_timestamp_seconds": (
             "NotBefore of the event as Unix time: its earliest start.",
             lambda t: _timestamp(t.event.not_before),

@@ -121,11 +121,16 @@ class Facts(Table[int, Fact]):
 
     def unread(self, reader: str) -> list[tuple[int, Fact]]:
         """Return the facts that a reader lacks, oldest first; those that are set aside come last."""
+        ahead, aside = self._lacking(reader)
+        return ahead + aside
+
+    def _lacking(self, reader: str) -> tuple[list[tuple[int, Fact]], list[tuple[int, Fact]]]:
+        """Return the facts that a reader has not come to, and those that are set aside."""
         with self.lock:
             cursor = self._cursors.entries.get(reader, Cursor(self._newest))
             ahead = [(number, fact) for number, fact in self.entries.items() if number > cursor.number]
             aside = [(number, self.entries[number]) for number in cursor.aside if number in self.entries]
-        return ahead + aside
+        return ahead, aside
 
     def take_displaced(self, reader: str) -> list[Fact]:
         """Return the facts that made room before they were read, since the last call."""
@@ -133,21 +138,12 @@ class Facts(Table[int, Fact]):
 
     def give_up(self, reader: str, before: datetime) -> list[Fact]:
         """Skip the facts that a reader lacks from before a time, up to the first newer one; return them."""
-        with self.lock:
-            cursor = self._cursors.entries.get(reader, Cursor(self._newest))
-            ahead = (number for number in self.entries if number > cursor.number)
-            old = [
-                *itertools.takewhile(lambda number: self.entries[number].at < before, ahead),
-                *(
-                    number
-                    for number in cursor.aside
-                    if number in self.entries and self.entries[number].at < before
-                ),
-            ]
-            facts = [self.entries[number] for number in old]
+        ahead, aside = self._lacking(reader)
+        old = [*itertools.takewhile(lambda entry: entry[1].at < before, ahead)]
+        old += [entry for entry in aside if entry[1].at < before]
         if old:
-            self.mark_read(reader, old)
-        return facts
+            self.mark_read(reader, [number for number, _ in old])
+        return [fact for _, fact in old]
 
     def mark_read(self, reader: str, numbers: Iterable[int]) -> set[int]:
         """Record that a reader has these facts and all before them; return which of them were still there."""
