@@ -21,25 +21,20 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """Return the wall-clock time, aware and in UTC."""
-        ...
 
     def monotonic(self) -> float:
         """Return the seconds of a clock that is never set; only differences are meaningful."""
-        ...
 
     @property
     def speed(self) -> float:
         """Return how many seconds of `now` pass in one of `monotonic`: 1 except in a demo."""
-        ...
 
     @property
     def boot(self) -> str:
         """Return the id of the boot: the monotonic clocks of processes with the same id agree."""
-        ...
 
     def sleep(self, seconds: float) -> None:
         """Return after this many seconds."""
-        ...
 
 
 class Moment(msgspec.Struct, frozen=True):

@@ -102,11 +102,7 @@ def _host(url: str, scheme: str) -> str:
     if parts.netloc.count("@") > 1 or "@" in parts.path + query + parts.fragment:
         return ""
     host = parts.hostname or ""
-    return host if _is_server(host) else ""
-
-
-def _is_server(host: str) -> bool:
-    return host == "localhost" or "." in host or ":" in host
+    return host if host == "localhost" or "." in host or ":" in host else ""
 
 
 def without_credentials(url: str) -> str:

@@ -194,13 +194,9 @@ def _is_struct(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
-def _is_union(kind: Any) -> bool:
-    return get_origin(kind) in (Union, UnionType)
-
-
 def _plain(kind: Any) -> tuple[Any, Callable[[object], object] | None]:
     """Return a type without None, and the function that its values are parsed by; see `values.parsed`."""
-    if _is_union(kind):
+    if get_origin(kind) in (Union, UnionType):
         first, *others = [part for part in get_args(kind) if part is not NoneType]
         kind = kind if others else first
     if get_origin(kind) is not Annotated:

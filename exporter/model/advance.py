@@ -512,9 +512,6 @@ class _Walk:
         before = self._state.last_success
         return before is not None and abs(self._now - before) <= WATCHED
 
-    def _is_another_boot(self) -> bool:
-        return self._moment is not None and self._moment.boot != self._state.boot
-
     def _outcome(self, life: Life) -> Transition:
         """Return the outcome of an event that the document no longer lists."""
         if life.has(Transition.STARTED):
@@ -526,7 +523,8 @@ class _Walk:
         recent = before is not None and abs(self._now - before) < SWITCH_OFF
         # A reboot between the two documents may have been the event.
         not_before = life.event.not_before
-        is_missed = self._is_another_boot() and (not_before is None or not_before <= self._now)
+        is_another_boot = self._moment is not None and self._moment.boot != self._state.boot
+        is_missed = is_another_boot and (not_before is None or not_before <= self._now)
         is_one_unknown = any(defect.lost and not defect.event_id for defect in self._document.defects)
         follows = is_next_incarnation(self._state, self._document)
         is_readable = not life.unread and life.event.event_status != UNKNOWN

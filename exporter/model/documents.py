@@ -71,24 +71,10 @@ def text_of(field: str, value: object, notes: list[str], *, longest: int = LONGE
     return ""
 
 
-def type_of(value: object, notes: list[str]) -> str:
-    """Return the type; a known one in Azure's spelling."""
-    return _required_word("EventType", "a type", value, _TYPES, notes)
-
-
-def status_of(value: object, notes: list[str]) -> str:
-    """Return the status; a known one in Azure's spelling."""
-    return _required_word("EventStatus", "a status", value, _STATUSES, notes)
-
-
-def source_of(value: object, notes: list[str]) -> str:
-    """Return the source, which may be missing; a known one in Azure's spelling."""
-    return _word("EventSource", text_of("EventSource", value, notes), _SOURCES, notes)
-
-
 def _required_word(
     field: str, what: str, value: object, spellings: Mapping[str, str], notes: list[str]
 ) -> str:
+    """Return a word, a known one in Azure's spelling; `UNKNOWN` without one."""
     if isinstance(value, str) and value.strip() and len(value) <= LONGEST_NAME:
         return _word(field, value, spellings, notes)
     problem = "it is missing" if value is None else f"{excerpt(value)} is not {what}"
@@ -409,13 +395,13 @@ def _decode_event(
     replaced = doubts if doubts and _REPLACED in bytes(item) else ()
     event = ScheduledEvent(
         event_id=raw.event_id,
-        event_type=type_of(raw.event_type, notes),
-        event_status=status_of(raw.event_status, notes),
+        event_type=_required_word("EventType", "a type", raw.event_type, _TYPES, notes),
+        event_status=_required_word("EventStatus", "a status", raw.event_status, _STATUSES, notes),
         resources=names_of(raw.resources, notes, instance),
         not_before=time_of(raw.not_before, notes),
         duration_seconds=duration_of(raw.duration, notes),
         description=text_of("Description", raw.description, notes, longest=LONGEST_TEXT),
-        event_source=source_of(raw.event_source, notes),
+        event_source=_word("EventSource", text_of("EventSource", raw.event_source, notes), _SOURCES, notes),
         resource_type=text_of("ResourceType", raw.resource_type, notes),
         # The last one, as the others add to the notes.
         doubts=(*replaced, *notes),

@@ -222,33 +222,27 @@ class Views(Protocol):
     @property
     def polls(self) -> Sequence[Minute]:
         """Outcomes of the last hour's polls, by minute."""
-        ...
 
     @property
     def node_name(self) -> str:
         """The name of the Node, or ""."""
-        ...
 
     @property
     def node(self) -> NodeView | None: ...
 
     def targets(self) -> tuple[TargetView, ...]:
         """Return the delivery to each target, and to each Alertmanager."""
-        ...
 
     def pending(self) -> Mapping[str, int]:
         """Return the number of messages and alerts that wait, by target."""
-        ...
 
     def approval(self, life: Life) -> ApprovalView: ...
 
     def work(self, lives: Collection[str]) -> Mapping[str, Sequence[WorkView]]:
         """Return messages and hook runs by the key of an event's life."""
-        ...
 
     def out_of_service(self) -> str:
         """Return the reason why this VM should get no new work, or ""."""
-        ...
 
 
 NO_APPROVAL = ApprovalView()

@@ -111,21 +111,6 @@ def is_in_place(path: Path, identity: os.stat_result) -> bool:
         return False
 
 
-def move_aside(directory: Path, now: datetime) -> str:
-    """Rename the state file and its companions to a name with the time, and return that name."""
-    stem = f"{FILE_NAME}.corrupt-{now:{_ASIDE_TIME}}"
-    name, number = stem, 0
-    while any((directory / (name + suffix)).exists() for suffix in ("", *COMPANIONS)):
-        number += 1
-        name = f"{stem}.{number}"
-    # The file first: SQLite discards a log without a file, but accepts a file without its log.
-    (directory / FILE_NAME).rename(directory / name)
-    for suffix in COMPANIONS:
-        with contextlib.suppress(FileNotFoundError):
-            (directory / (FILE_NAME + suffix)).rename(directory / (name + suffix))
-    return name
-
-
 def last_moved_aside(directory: Path) -> tuple[str, datetime] | None:
     """Return the name and time of the file that was moved aside last; None if there is none."""
     moved = []
@@ -314,9 +299,19 @@ class Disk:
 
     @_translated()
     def move_aside(self, now: datetime) -> str:
-        """Close the file, and rename it with its companions; return the new name."""
+        """Close the file, and rename it with its companions to a name with the time; return that name."""
         self.close()
-        return move_aside(self.directory, now)
+        stem = f"{FILE_NAME}.corrupt-{now:{_ASIDE_TIME}}"
+        name, number = stem, 0
+        while any((self.directory / (name + suffix)).exists() for suffix in ("", *COMPANIONS)):
+            number += 1
+            name = f"{stem}.{number}"
+        # The file first: SQLite discards a log without a file, but accepts a file without its log.
+        self.path.rename(self.directory / name)
+        for suffix in COMPANIONS:
+            with contextlib.suppress(FileNotFoundError):
+                (self.directory / (FILE_NAME + suffix)).rename(self.directory / (name + suffix))
+        return name
 
     def close(self) -> None:
         """Close the file; the lock stays."""

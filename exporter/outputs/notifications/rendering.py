@@ -16,7 +16,7 @@ from exporter.outputs.notifications import words
 from exporter.outputs.notifications.facts import facts
 from exporter.outputs.notifications.fitting import BODY_TAG, Body, Room, fit_body, fit_facts, fit_title
 from exporter.outputs.notifications.protocol import Rendering, Send
-from exporter.outputs.notifications.samples import is_sample
+from exporter.outputs.notifications.samples import SAMPLE_ID
 from exporter.outputs.notifications.styles import STYLES, Style, cleaned, in_zone
 
 # A message that is older than this contains the time of its transition.
@@ -149,7 +149,7 @@ def _plain_facts(request: Send, message: AnyMessage) -> tuple[tuple[str, str], .
 
 
 def _marker(request: Send) -> str:
-    return ("(test) " if is_sample(request.message) else "") + request.marker
+    return ("(test) " if request.message.key.startswith(SAMPLE_ID) else "") + request.marker
 
 
 def _delay(request: Send, at: datetime) -> str:

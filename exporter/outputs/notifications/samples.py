@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from exporter.model.events import SCHEDULED, STARTED, Affected
 from exporter.model.lifecycle import ENDINGS, Change, Transition, TransitionRecord
-from exporter.model.messages import AnyMessage, Message, WatchChange, WatchMessage
+from exporter.model.messages import Message, WatchChange, WatchMessage
 from exporter.model.views import EventView
 from exporter.model.vm import VirtualMachine
 
@@ -43,11 +43,6 @@ def variants() -> Iterator[tuple[str, Message]]:
         other = replace(event, target=Affected.OTHER, resources=("vm_1", "vm_2"))
         yield f"{what}, an event of other VMs", replace(sample, event=other)
         yield f"{what}, every field changed", replace(sample, changes=tuple(_changes(event, _DAY)))
-
-
-def is_sample(message: AnyMessage) -> bool:
-    """Return whether a message is a sample."""
-    return message.key.startswith(SAMPLE_ID)
 
 
 def _key(now: datetime) -> str:

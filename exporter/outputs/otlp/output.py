@@ -94,10 +94,8 @@ class Otlp(Output):
     @property
     def signals(self) -> tuple[str, ...]:
         """The signals that are exported."""
-        return tuple(signal.value for signal in Signal if self._is_on(signal))
-
-    def _is_on(self, signal: Signal) -> bool:
-        return any(exported is signal for exported, _ in self._receivers)
+        exported = {signal for signal, _ in self._receivers}
+        return tuple(signal.value for signal in Signal if signal in exported)
 
     def wake(self) -> None:
         for receiver in tuple(self._receivers.values()):
