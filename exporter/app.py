@@ -45,8 +45,7 @@ log = logging.getLogger(__name__)
 _STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 _RELOAD_SIGNALS = {signal.SIGHUP} if hasattr(signal, "SIGHUP") else set()
 
-# A target or template that is found invalid so soon ends the start.
-_CHECK_SECONDS = 10.0
+_CHECK_SECONDS = 10.0  # a target or template that is found invalid so soon ends the start
 # Of the 10 s that a stop may take; the rest is for the state and the interpreter. Hooks end in parallel.
 _STOP_SECONDS = 9.0
 _RELOAD_STOP_SECONDS = 0.5

@@ -37,8 +37,7 @@ from exporter.model.lifecycle import Transition
 from exporter.model.messages import WatchChange
 
 _OUTPUT_FAILURES = (errno.ENOSPC, errno.EIO)
-# What notify-test can send samples of.
-_TESTABLE = (*Transition, *WatchChange)
+_TESTABLE = (*Transition, *WatchChange)  # what notify-test can send samples of
 
 
 class _Command(click.Command):

@@ -14,8 +14,7 @@ from exporter.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
 
-# What changes with the content of a file.
-Stamp = tuple[int, int, int] | None
+Stamp = tuple[int, int, int] | None  # what changes with the content of a file
 
 _READ_WRITE = os.O_RDWR | os.O_CREAT
 # Not available, and not needed, on Windows.

@@ -40,8 +40,7 @@ def parse_number(text: str) -> float:
 
 
 _UNITS = {"y": 31_536_000.0, "w": 604_800.0, "d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-# Longer ones would exceed the range of datetimes.
-_LONGEST = 100 * _UNITS["y"]
+_LONGEST = 100 * _UNITS["y"]  # longer ones would exceed the range of datetimes
 _LONGEST_RETRY_AFTER = 300.0
 # Compiled on first use, as many starts need no durations.
 _FORM = "(?a)" + "".join(rf"(?:(\d+){unit})?" for unit in _UNITS)

@@ -24,10 +24,8 @@ from exporter.timefmt import parse_retry_after
 BODY_LIMIT = 1024 * 1024
 _EXCERPT_LIMIT = 4096
 _PIECE_BYTES = 65536
-# A server may announce its answer (status 100, 103) a few times, but not forever.
-_MOST_ANNOUNCEMENTS = 10
-# Connection times of 6 s have been reported; after 10 s no answer is to be expected.
-_CONNECT_SECONDS = 10.0
+_MOST_ANNOUNCEMENTS = 10  # a server may announce its answer (status 100, 103) a few times, but not forever
+_CONNECT_SECONDS = 10.0  # connection times of 6 s have been reported; after 10 s no answer is to be expected
 _PORTS = {"http": 80, "https": 443}
 _END = h11.EndOfMessage()
 

@@ -15,8 +15,7 @@ from exporter.model.reports import WorkerReport
 
 log = logging.getLogger(__name__)
 
-# After an exception of a step.
-_ERROR_SECONDS = 20.0
+_ERROR_SECONDS = 20.0  # after an exception of a step
 # Between two checks. In a longer gap the VM was frozen, the process suspended or the machine busy.
 _LONGEST_STEP = 10.0
 

@@ -26,8 +26,7 @@ from exporter.timefmt import format_duration
 T = TypeVar("T")
 
 _TRIES = 4
-# A request that has failed for longer than this is not a temporary problem.
-_PATIENCE_SECONDS = 60.0
+_PATIENCE_SECONDS = 60.0  # a request that has failed for longer than this is not a temporary problem
 _MOMENTARY = (PollOutcome.TIMEOUT, PollOutcome.CONNECTION_ERROR, PollOutcome.THROTTLED)
 # Transitions that end the wait for an event, with exit status and message.
 _OUTCOMES = {

@@ -38,12 +38,9 @@ SPEED = 60.0
 KEPT = 50
 TERMINAL = "terminal"
 _REFRESH_SECONDS = 0.5
-# Close to Azure's limit: the 30 seconds before an eviction take half a second.
-_POLL_INTERVAL = 0.25
-# On a small terminal, the lines for messages below headline, table and two rules.
-_LEAST_MESSAGE_LINES = 8
-# The newest message is cut to this where the titles of earlier ones need the lines.
-_BODY_LINES = 6
+_POLL_INTERVAL = 0.25  # close to Azure's limit: the 30 seconds before an eviction take half a second
+_LEAST_MESSAGE_LINES = 8  # on a small terminal, the lines for messages below headline, table and two rules
+_BODY_LINES = 6  # the newest message is cut to this where the titles of earlier ones need the lines
 
 
 def run(options: Options, clock: Clock) -> int:

@@ -46,8 +46,7 @@ _LEAST_FREE_BYTES = 16 * 1024**2
 
 OK, WARNING, FAILURE, NOTE = Level
 _STYLES = {OK: "green", WARNING: "yellow", FAILURE: "bold red", NOTE: "cyan"}
-# Of the column with the level.
-_INDENT = " " * 9
+_INDENT = " " * 9  # of the column with the level
 
 
 def imds(

@@ -33,8 +33,7 @@ from exporter.web import api
 T = TypeVar("T")
 
 _SECONDS = 5.0
-# Twice what the state can hold.
-_MOST_BYTES = 32 * 1024**2
+_MOST_BYTES = 32 * 1024**2  # twice what the state can hold
 _CORRECT = "pass the exporter's address as --exporter.url"
 _INSTEAD = "or pass --imds.endpoint http://169.254.169.254 to ask IMDS instead"
 
@@ -105,8 +104,7 @@ class RunningExporter:
             raise NoExporterError(f"no exporter answers at {self.url}") from error
 
 
-# As git wants it of a commit's.
-_LEAST_PREFIX = 4
+_LEAST_PREFIX = 4  # as git wants it of a commit's
 
 
 def chosen(wanted: str, events: Sequence[T], ids: Callable[[T], Sequence[str]], so: str = "") -> T:

@@ -24,14 +24,12 @@ from exporter.outputs.notifications.planning import Plan
 from exporter.outputs.notifications.samples import SAMPLE_ID, samples, watch_sample
 from exporter.outputs.notifications.sender import SenderProcess
 
-# What can be of any length comes last, so that nothing is cut.
-_ROW = "{:<7}  {:<6}  {:<11}  {}"
+_ROW = "{:<7}  {:<6}  {:<11}  {}"  # what can be of any length comes last, so that nothing is cut
 _HEAD = _ROW.format("ARRIVED", "TOOK", "TRANSITION", "TARGET")
 _NAME_SECONDS = 3.0
 
 Chosen = Transition | WatchChange
-# How long a test alert is active.
-_TEST_SECONDS = 60.0
+_TEST_SECONDS = 60.0  # how long a test alert is active
 # No alert begins with these; without any, that of scheduled is posted.
 _NO_ALERT = {*Transition, *WatchChange} - {Transition.ADVISED, Transition.SCHEDULED, Transition.STARTED}
 

@@ -12,8 +12,7 @@ import exporter
 from exporter.config import Config
 from exporter.timefmt import DURATION_PATTERN, format_duration
 
-# Draft 7, which Helm and editors read.
-_DRAFT = "http://json-schema.org/draft-07/schema#"
+_DRAFT = "http://json-schema.org/draft-07/schema#"  # draft 7, which Helm and editors read
 # A line of the sample: a key, in a list or not, and a comment. Sections and their keys are commented out, and
 # entries in addition to those twice.
 _KEY = re.compile(r"#(?P<indent>(?:  )*)(?P<item>- )?(?P<key>[a-z_]+):(?:.*?\s# (?P<text>.*))?")

@@ -17,8 +17,7 @@ from exporter.errors import ConfigurationError, did_you_mean, is_encodable
 from exporter.model.events import LONGEST_NAME
 from exporter.timefmt import DURATION, Duration, parse_duration, parsed
 
-# The newest version that IMDS knows, see `exporter.imds.client`.
-AUTO = "auto"
+AUTO = "auto"  # the newest version that IMDS knows, see `exporter.imds.client`
 API_VERSIONS = (
     AUTO,
     "2017-08-01",

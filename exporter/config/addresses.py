@@ -16,8 +16,7 @@ _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SCHEME = re.compile(r"([A-Za-z0-9][A-Za-z0-9+.-]{0,19})://")
 _CONTROL = "contains a line break or another control character; remove it"
-# What is between :// and @ in each of the URLs of a text.
-_USER_INFO = re.compile(r"(?<=://)[^/?#\s]*(?=@)")
+_USER_INFO = re.compile(r"(?<=://)[^/?#\s]*(?=@)")  # what is between :// and @ in each of the URLs of a text
 # For most services the first part of the URL is a token; for these it is a server's name.
 _WITH_HOST = frozenset(
     f"{scheme}{secure}"

@@ -13,8 +13,7 @@ from exporter.model.events import EVENT_STATUSES, EVENT_TYPES, REBALANCE, STARTE
 from exporter.model.lifecycle import Transition
 from exporter.model.vm import tag_label
 
-# The place of a fault, and the fault with its remedy.
-Fault = tuple[Keys, str]
+Fault = tuple[Keys, str]  # the place of a fault, and the fault with its remedy
 
 _KNOWN_TYPES = (*EVENT_TYPES, REBALANCE)
 _OWN_HEADERS = ("content-type", "content-length", "host", "traceparent", "transfer-encoding")

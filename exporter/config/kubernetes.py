@@ -9,8 +9,7 @@ import msgspec
 from exporter.config.match import Match, Text
 from exporter.timefmt import Duration, parse_duration, parsed
 
-# What `require_hooks`, metrics and traces call the drain.
-DRAIN = "kubernetes.drain"
+DRAIN = "kubernetes.drain"  # what `require_hooks`, metrics and traces call the drain
 
 
 def parse_node(value: object) -> str:

@@ -127,8 +127,7 @@ def convert_sound(file: YamlFile, kind: type[T], mistakes: Mistakes) -> T:
 
 
 _FAULTY = object()
-# More would not be read.
-_MOST_MISTAKES = 100
+_MOST_MISTAKES = 100  # more would not be read
 
 
 class _Converter:

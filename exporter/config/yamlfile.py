@@ -39,8 +39,7 @@ _REMEDIES = {
 _SECRET_KEYS = frozenset({"url", "urls", "webhook", "headers", "basic_auth_users", "key"})
 # What an error repeats of a key. Where the space after a colon is missing, a key contains its value.
 _KEY = re.compile(r"[\w./-]{1,100}")
-# Not a single character, escaped or not.
-_QUOTED = re.compile(r"(?<= )(['\"])(?!\\?.\1).+\1")
+_QUOTED = re.compile(r"(?<= )(['\"])(?!\\?.\1).+\1")  # not a single character, escaped or not
 
 
 class YamlFile:

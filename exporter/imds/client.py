@@ -51,10 +51,8 @@ _EVENTS_VERSIONS = (NEWEST_API_VERSION, _SAFE_API_VERSION, "2019-01-01", "2017-0
 # Azure Stack Hub and government clouds know older ones only. The last has what messages and metrics need.
 _INSTANCE_VERSIONS = ("2021-12-13", "2019-06-01", "2017-12-01")
 _UNKNOWN_VERSION = (400, 404)
-# More would use up the requests that all programs on this VM share.
-_MOST_VERSIONS_ASKED = 5
-# A command does not wait any longer in silence.
-_COMMAND_PATIENCE = 10.0
+_MOST_VERSIONS_ASKED = 5  # more would use up the requests that all programs on this VM share
+_COMMAND_PATIENCE = 10.0  # a command does not wait any longer in silence
 _HEADERS = {
     "Metadata": "true",
     "Accept": "application/json",

@@ -27,8 +27,7 @@ LEASE_FOLDERS = (
     Path("/var/lib/NetworkManager"),
 )
 
-# dhclient only ever appends until it is restarted; the newest lease is at the end.
-_TAIL_BYTES = 1024 * 1024
+_TAIL_BYTES = 1024 * 1024  # dhclient only ever appends until it is restarted; the newest lease is at the end
 _OPTION = re.compile(rb"^[ \t]*(?:option[ \t]+unknown-245[ \t]+([^;\n]*);|OPTION_245=([^\n]*))", re.MULTILINE)
 _HEX = re.compile(rb"[0-9a-f]{1,2}(?::[0-9a-f]{1,2}){3}|[0-9a-f]{8}", re.IGNORECASE)
 

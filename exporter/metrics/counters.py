@@ -15,8 +15,7 @@ from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Occurrence, Transition
 from exporter.model.messages import Outcome, Severity
 
-# The first part of the name of every metric.
-PREFIX = "azure_scheduled_events"
+PREFIX = "azure_scheduled_events"  # the first part of the name of every metric
 # Azure may add types. The series of a counter are never removed, so their number has to be bounded.
 _MOST_UNKNOWN_TYPES = 20
 _OTHER = "other"

@@ -18,8 +18,7 @@ from exporter.model.messages import severity
 from exporter.model.views import Snapshot, Views
 from exporter.model.vm import VirtualMachine, tag_label
 
-# Azure lists a handful of events, of at most 1,000 VMs each.
-_MOST_RESOURCES = 20_000
+_MOST_RESOURCES = 20_000  # Azure lists a handful of events, of at most 1,000 VMs each
 
 _Samples = Iterable[tuple[Sequence[str], float]]
 

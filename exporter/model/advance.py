@@ -108,8 +108,7 @@ def _is_ahead(life: Life, threshold: float) -> bool:
     return life.notice_left is not None and life.notice_left > threshold
 
 
-# A source that renews the id of an event at every poll must not fill the memory.
-MOST_IDS = 100
+MOST_IDS = 100  # a source that renews the id of an event at every poll must not fill the memory
 
 
 class Listing(msgspec.Struct, frozen=True):

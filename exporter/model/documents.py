@@ -46,8 +46,7 @@ _STATUSES = _by_word((SCHEDULED, STARTED, COMPLETED, CANCELED)) | {"cancelled": 
 LONGEST_TEXT = 2000
 LONGEST_NAMES = 64 * 1024  # all names of an event together
 _LONGEST_EXCERPT = 80
-# Longer durations, over a century, are errors.
-_LONGEST_DURATION = 4e9
+_LONGEST_DURATION = 4e9  # longer durations, over a century, are errors
 # The standard library supports neither second 60 nor hour 24.
 _LEAP_SECOND = re.compile(r"(:[0-5]\d:)60(?!\d)")
 # After the time of day: nothing, an offset, or a name that RFC 5322 (sections 3.3 and 4.3) defines, and UTC.
@@ -188,12 +187,10 @@ def _rfc_time(text: str) -> datetime:
     return parsedate_to_datetime(text)
 
 
-# Azure lists a handful of events.
-MOST_EVENTS = 1000
+MOST_EVENTS = 1000  # Azure lists a handful of events
 # A document of 1 MiB in Azure's format has fewer. The shortest ones take twenty times as much memory as JSON.
 _MOST_VALUES = 100_000
-# Larger numbers exceed a signed 64-bit integer.
-_WIDEST_INCARNATION = 2**63 - 1
+_WIDEST_INCARNATION = 2**63 - 1  # larger numbers exceed a signed 64-bit integer
 
 
 class Defect(msgspec.Struct, frozen=True):

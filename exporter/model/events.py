@@ -18,13 +18,11 @@ SCHEDULED = "Scheduled"
 STARTED = "Started"
 EVENT_STATUSES = (SCHEDULED, STARTED)
 EVENT_SOURCES = ("Platform", "User")
-# In place of a missing or unreadable type or status.
-UNKNOWN = "Unknown"
+UNKNOWN = "Unknown"  # in place of a missing or unreadable type or status
 # Azure's Event Grid and Resource Graph list events that are over, too.
 COMPLETED = "Completed"
 CANCELED = "Canceled"
-# Of an id, a type, a status or a name.
-LONGEST_NAME = 256
+LONGEST_NAME = 256  # of an id, a type, a status or a name
 # Python's UUID also takes braces, prefixes, digits of every script, and hyphens anywhere.
 _GUID = re.compile("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 

@@ -24,8 +24,7 @@ from exporter.model.events import (
 from exporter.model.lifecycle import Life, Transition, TransitionRecord, without_changes
 from exporter.model.vm import VirtualMachine
 
-# Longer than any poll waits for IMDS.
-_PATIENCE_SECONDS = 60.0
+_PATIENCE_SECONDS = 60.0  # longer than any poll waits for IMDS
 
 
 class Minute(msgspec.Struct, frozen=True):

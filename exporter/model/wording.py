@@ -18,8 +18,7 @@ _EFFECTS = {
     "SpotRebalanceRecommendation": "Azure may evict this Spot VM soon. Nothing is scheduled yet.",
 }
 _UNKNOWN_EFFECT = "This exporter does not know this type of event; see Azure's documentation."
-# The most names of VMs in a list, unless all matter.
-VMS_SHOWN = 10
+VMS_SHOWN = 10  # the most names of VMs in a list, unless all matter
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9_.:/=+-]+")
 # What one of Windows' shells expands inside double quotes, or what ends them: in PowerShell typographic
 # quotes do, and a backslash before the last quote makes it part of the word.

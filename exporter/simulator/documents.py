@@ -15,8 +15,7 @@ import msgspec
 from exporter.config import API_VERSIONS
 from exporter.simulator.engine import Event
 
-# The preview version: names have a leading underscore, and the header is not required.
-PREVIEW = "2017-03-01"
+PREVIEW = "2017-03-01"  # the preview version: names have a leading underscore, and the header is not required
 EVENTS_VERSIONS = (PREVIEW, *API_VERSIONS[1:])
 _TYPE_SINCE = {
     "Preempt": "2017-11-01",

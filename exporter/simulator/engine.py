@@ -156,8 +156,7 @@ def _check_content(
         raise file.error((*keys, "duration_in_seconds"), "must be -1 (unknown), 0 (none) or more")
 
 
-# Returns whether it changed the list of events.
-_Action = Callable[[], bool]
+_Action = Callable[[], bool]  # returns whether it changed the list of events
 
 
 class Event(msgspec.Struct):

@@ -29,8 +29,7 @@ from exporter.simulator.documents import (
 from exporter.simulator.engine import Event
 from exporter.simulator.simulation import Fault, Simulator
 
-# More would make the page slow.
-_SHOWN = 200
+_SHOWN = 200  # more would make the page slow
 _APPROVALS_SHOWN = 20
 
 # Raised by decoding the body of a request.
@@ -205,8 +204,7 @@ def _json(body: object) -> Response:
 _PLACE = re.compile(r"/metadata/(?:(scheduledevents)|(instance)(/.*)?|(versions))/?", re.DOTALL)
 _VERSIONS = {"scheduledevents": EVENTS_VERSIONS, "instance": INSTANCE_VERSIONS}
 _METHODS = {"scheduledevents": ("GET", "POST"), "instance": ("GET",), "versions": ("GET",)}
-# How often a wait checks the clock, which a test may set.
-_LOOK_AGAIN_SECONDS = 0.05
+_LOOK_AGAIN_SECONDS = 0.05  # how often a wait checks the clock, which a test may set
 
 
 class _StartRequest(msgspec.Struct):

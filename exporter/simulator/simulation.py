@@ -13,8 +13,7 @@ from exporter.errors import ConfigurationError
 from exporter.simulator.documents import events_document
 from exporter.simulator.engine import Engine, Event, Scenario, group, load_scenarios
 
-# The service switches itself off after this long without a request.
-_DAY = 86_400.0
+_DAY = 86_400.0  # the service switches itself off after this long without a request
 # A little under a second: latency varies, and a client that respects the limit must not be refused.
 _LIMIT_SECONDS = 0.9
 _MOST_APPROVALS = 1000

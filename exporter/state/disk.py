@@ -16,8 +16,7 @@ from exporter import files
 from exporter.errors import ExporterError, StateDirectoryInUseError
 
 FILE_NAME = "state.db"
-# The suffixes of SQLite's own files.
-COMPANIONS = ("-wal", "-shm", "-journal")
+COMPANIONS = ("-wal", "-shm", "-journal")  # the suffixes of SQLite's own files
 _LOCK_NAME = "state.lock"
 _ASIDE = re.compile(re.escape(FILE_NAME) + r"\.corrupt-([0-9]{8}T[0-9]{6}Z)(?:\.[0-9]+)?")
 _ASIDE_TIME = "%Y%m%dT%H%M%SZ"
@@ -135,13 +134,10 @@ def sync(directory: Path) -> None:
 
 # "azsj" in ASCII, in SQLite's header (https://sqlite.org/fileformat2.html, 1.3.17).
 APPLICATION_ID = 0x617A736A
-# Of the entries' shape; see CONTRIBUTING.md.
-VERSION = 1
+VERSION = 1  # of the entries' shape; see CONTRIBUTING.md
 
-# Kind, key and value.
-Row = tuple[str, bytes, bytes]
-# A row to put, or to delete, without a value.
-Change = tuple[str, bytes, bytes | None]
+Row = tuple[str, bytes, bytes]  # kind, key and value
+Change = tuple[str, bytes, bytes | None]  # a row to put, or to delete, without a value
 
 
 # A row keeps its position when it is replaced, so that the file has the same order as memory.
@@ -165,8 +161,7 @@ _SELECT = """
     SELECT CAST(kind AS BLOB), CAST(key AS BLOB), CAST(value AS BLOB) FROM entries ORDER BY position
 """
 
-# Another process may lock the file for a moment; the poller must not wait long for it.
-_BUSY_SECONDS = 1.0
+_BUSY_SECONDS = 1.0  # another process may lock the file for a moment; the poller must not wait long for it
 # A page that a transaction changes is once in the file and once in SQLite's log: together below 16 MiB.
 _PAGE_BYTES = 8192
 MOST_PAGES = 15 * 2**19 // _PAGE_BYTES

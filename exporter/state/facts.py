@@ -12,12 +12,9 @@ from exporter.model.facts import Fact
 from exporter.model.lifecycle import weight
 from exporter.state.journal import Journal, Table, Transaction
 
-# Enough for some hundred events.
-CAPACITY = 2048
-# As `weight` has it. Most facts have their event with them.
-MOST_BYTES = 2 * 2**20
-# Of one reader.
-_MOST_SET_ASIDE = 100
+CAPACITY = 2048  # enough for some hundred events
+MOST_BYTES = 2 * 2**20  # as `weight` has it; most facts have their event with them
+_MOST_SET_ASIDE = 100  # of one reader
 
 
 class Cursor(msgspec.Struct, frozen=True, omit_defaults=True):

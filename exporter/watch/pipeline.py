@@ -28,8 +28,7 @@ from exporter.watch.watch import Watch, out_of_service
 from exporter.work import Inbox, Watchdog
 
 _POLLER_STOP_SECONDS = 3.0
-# For an output whose time others have used up.
-_LEAST_STOP_SECONDS = 0.5
+_LEAST_STOP_SECONDS = 0.5  # for an output whose time others have used up
 
 
 class Pipeline:

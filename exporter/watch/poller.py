@@ -79,8 +79,7 @@ class Sleep:
             self._schedstat = None
 
 
-# The thread counts as hanging if it does not run for this long after its pause.
-_PAUSE_GRACE_SECONDS = 60.0
+_PAUSE_GRACE_SECONDS = 60.0  # the thread counts as hanging if it does not run for this long after its pause
 _MINUTES = 60
 
 

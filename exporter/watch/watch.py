@@ -120,8 +120,7 @@ class Outages:
         log.warning(change.value, extra={"since": outage.since, "error": seen.last_error})
 
 
-# By then, problems that persist have been reported again.
-_FIND_AGAIN_SECONDS = 60.0
+_FIND_AGAIN_SECONDS = 60.0  # by then, problems that persist have been reported again
 
 
 class Problems:
@@ -176,10 +175,8 @@ def log_transition(occurrence: Occurrence, instance: str | None) -> None:
 
 
 _NAME_RETRY_SECONDS = 10.0
-# If the name is configured, the other facts are only for labels and messages.
-_FACTS_RETRY_SECONDS = 300.0
-# If the request for the facts is slow, most of the time must remain for polling.
-_PATIENCE = 9.0
+_FACTS_RETRY_SECONDS = 300.0  # if the name is configured, the other facts are only for labels and messages
+_PATIENCE = 9.0  # if the request for the facts is slow, most of the time must remain for polling
 
 
 class ImdsMetadata:

@@ -29,13 +29,10 @@ log = logging.getLogger(__name__)
 
 _READ = ("GET", "HEAD")
 _ACT = ("POST",)
-# Fewer than the connections that the server keeps, so that probes always find room.
-MOST_IN_WORK = 64
+MOST_IN_WORK = 64  # fewer than the connections that the server keeps, so that probes always find room
 _BUSY = {"retry-after": "1", "connection": "close"}
-# gzip's default, 9, takes several times as long to save a few per cent more.
-_LEVEL = 3
-# Below this size compression does not save a packet.
-_PACKET_BYTES = 1400
+_LEVEL = 3  # gzip's default, 9, takes several times as long to save a few per cent more
+_PACKET_BYTES = 1400  # below this size compression does not save a packet
 _WEIGHT = re.compile(r";\s*[qQ]\s*=\s*([01](?:\.[0-9]{0,3})?)\s*(?:;|$)")
 
 

@@ -18,17 +18,14 @@ from exporter.web.webfile import RateLimit, WebSettings
 
 log = logging.getLogger(__name__)
 
-# bcrypt uses no more of a password; Go's truncates it silently, Python's raises an error.
-_BCRYPT_BYTES = 72
+_BCRYPT_BYTES = 72  # bcrypt uses no more of a password; Go's truncates it silently, Python's raises an error
 # bcrypt's form of base64, and the position of the last character of the salt in a hash.
 _ALPHABET = b"./ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _SALT_END = 28
 _REMEMBERED = 100
 _FOLD_SECONDS = 60.0
-# The one in progress, and those that wait for it.
-_MOST_CHECKS = 4
-# Refused clients must not occupy connections that others need.
-_CLOSE = {"connection": "close"}
+_MOST_CHECKS = 4  # the one in progress, and those that wait for it
+_CLOSE = {"connection": "close"}  # refused clients must not occupy connections that others need
 _CHALLENGE = {"www-authenticate": 'Basic realm="azure-scheduled-events-exporter", charset="UTF-8"'}
 _UNAUTHORIZED = text("401 Unauthorized", 401, _CHALLENGE | _CLOSE)
 _TOO_MANY = text("429 Too Many Requests", 429, {"retry-after": "1"} | _CLOSE)

@@ -41,8 +41,7 @@ _HEADERS: dict[str, tuple[str, ...]] = {
     "Content-Security-Policy": (),
 }
 _TLS = "tls_server_config"
-# All public authorities take a quarter of it; a device file may be endless.
-_MOST_BYTES = 1024 * 1024
+_MOST_BYTES = 1024 * 1024  # all public authorities take a quarter of it; a device file may be endless
 
 _VERSIONS = {
     "TLS10": ssl.TLSVersion.TLSv1,

@@ -20,13 +20,11 @@ from exporter.model.views import Snapshot
 from exporter.model.wording import runbook
 from exporter.timefmt import rfc3339
 
-# Longer than the reboot of a VM takes.
-ACTIVE_SECONDS = 900.0
+ACTIVE_SECONDS = 900.0  # longer than the reboot of a VM takes
 # For so long an end is posted again after a restart: what was accepted is not stored, and an alert that has
 # ended already is not notified again.
 _REMEMBERED = timedelta(hours=24)
-# Of one life, the newest.
-_MOST_IDS = 10
+_MOST_IDS = 10  # of one life, the newest
 _PHASES = (Transition.ADVISED, Transition.SCHEDULED, Transition.STARTED)
 _PENDING = "ScheduledEventPending"
 _NAMES = {Transition.STARTED: "ScheduledEventStarted"}

@@ -17,8 +17,7 @@ from exporter.config.addresses import Address, without_credentials
 from exporter.errors import basic, cause, one_line, without
 from exporter.transport import Answer, Request, Transport
 
-# For a whole answer.
-_TIMEOUT_SECONDS = 10.0
+_TIMEOUT_SECONDS = 10.0  # for a whole answer
 
 
 class AlertmanagerError(Exception):

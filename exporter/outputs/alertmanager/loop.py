@@ -23,13 +23,10 @@ from exporter.work import Backoff, Loop
 log = logging.getLogger(__name__)
 
 _RENEW_SECONDS = 60.0
-# While there are events: time alone can change whether they match.
-_LOOK_SECONDS = 5.0
-# Until the first poll has ended, nothing is known for certain.
-_UNKNOWN_SECONDS = 1.0
+_LOOK_SECONDS = 5.0  # while there are events: time alone can change whether they match
+_UNKNOWN_SECONDS = 1.0  # until the first poll has ended, nothing is known for certain
 _ERROR_SECONDS = 20.0
-# Of one request.
-_MOST_AT_ONCE = 256
+_MOST_AT_ONCE = 256  # of one request
 
 
 class _Wanted(NamedTuple):

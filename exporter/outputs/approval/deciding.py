@@ -19,8 +19,7 @@ from exporter.model.views import NO_APPROVAL, ApprovalView
 from exporter.model.wording import count
 from exporter.timefmt import rfc3339
 
-# The limit of what datetimes can represent.
-_LONGEST_SECONDS = 1e9
+_LONGEST_SECONDS = 1e9  # the limit of what datetimes can represent
 
 
 class ApprovalState(StrEnum):

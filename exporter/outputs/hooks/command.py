@@ -28,18 +28,15 @@ from exporter.outputs.hooks.process import Process, start
 from exporter.systemd import ALIVE_SECONDS
 from exporter.timefmt import format_duration
 
-# Between the request to end and the kill.
-GRACE_SECONDS = 5.0
+GRACE_SECONDS = 5.0  # between the request to end and the kill
 # A killed process ends immediately unless it is blocked in the kernel, as on a dead network disk.
 KILLED_SECONDS = 2.0
-# For output of processes that a command left running.
-LINGER_SECONDS = 1.0
+LINGER_SECONDS = 1.0  # for output of processes that a command left running
 # A service manager signals all processes of a service at once: its SIGTERM may have ended a command before
 # the exporter has noticed its own.
 _TOLD_LATER_SECONDS = ALIVE_SECONDS + 1.0
 _BY_SIGTERM = (-signal.SIGTERM, 128 + signal.SIGTERM)
-# The longest delay in noticing an end, a stop or the time limit.
-_TICK_SECONDS = 0.05
+_TICK_SECONDS = 0.05  # the longest delay in noticing an end, a stop or the time limit
 _SHORTEST_TICK_SECONDS = 0.001
 STOPPED = "ended early: the exporter is stopping"
 
@@ -49,8 +46,7 @@ MOST_BYTES = 256 * 1024
 # What a message about a failure shows.
 END_BYTES = 500
 END_LINES = 5
-# Colours and the like (ECMA-48, 5.4).
-_ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+_ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")  # colours and the like (ECMA-48, 5.4)
 
 _SHEBANG_BYTES = 256
 

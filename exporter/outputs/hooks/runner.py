@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Of one variable. Linux's limit is 128 KiB, Windows' 32,767 characters.
-MOST_BYTES = 32_000
+MOST_BYTES = 32_000  # of one variable; Linux's limit is 128 KiB, Windows' 32,767 characters
 # Addresses, headers and key files of receivers, URLs of targets, systemd's directory of credentials.
 _WITHHELD = re.compile(r"OTEL_.*|SCHEDULED_EVENTS_.*|CREDENTIALS_DIRECTORY|NOTIFY_SOCKET")
 # Up to the last @: a password may contain one that is not encoded.
@@ -134,8 +133,7 @@ def cut(value: str, *, between: str = "") -> str:
     return encoded[:MOST_BYTES].decode(errors="ignore")
 
 
-# Events whose hooks run at the same time.
-MOST_AT_ONCE = 8
+MOST_AT_ONCE = 8  # events whose hooks run at the same time
 
 
 class HookRunner(Output):

@@ -205,10 +205,8 @@ class Nothing(msgspec.Struct, frozen=True):
 T = TypeVar("T")
 
 MOST_AT_ONCE = 10
-# An attempt and the pause after it are at most 5 s together.
-TIMEOUT_SECONDS = 4.0
-# What etcd stores of an object: https://etcd.io/docs/v3.6/dev-guide/limit/
-_MOST_OBJECT_BYTES = 1536 * 1024
+TIMEOUT_SECONDS = 4.0  # an attempt and the pause after it are at most 5 s together
+_MOST_OBJECT_BYTES = 1536 * 1024  # what etcd stores of an object: https://etcd.io/docs/v3.6/dev-guide/limit/
 _MOST_PAGE_BYTES = 4 * 1024 * 1024
 _PODS_PER_PAGE = 20
 # Of one list: its pages, its time, and the names that are kept. The usual limits are 110 or 250 pods for each

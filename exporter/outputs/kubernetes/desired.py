@@ -35,8 +35,7 @@ DRAINED = "Drained"
 # `kubectl drain` is to set these, too: https://github.com/kubernetes/enhancements/issues/6251.
 _OF_DRAIN = (DRAINING, DRAINED)
 
-# Of Events about Nodes.
-_NAMESPACE = "default"
+_NAMESPACE = "default"  # of Events about Nodes
 # The reason and the message of a condition that is False.
 _NOTHING = ("NoScheduledEvent", "no scheduled event of this VM")
 _FALSE = {
@@ -47,8 +46,7 @@ _FALSE = {
 }
 # Of a condition with another event, see `description`.
 _DESCRIBED = re.compile(r".+ \S+, (not before \S+|NotBefore unknown), duration .+", re.DOTALL)
-# Tells our label from that of others, who set it to "true" or "".
-_LABEL = "scheduled-events-exporter"
+_LABEL = "scheduled-events-exporter"  # tells our label from that of others, who set it to "true" or ""
 _FACTS = tuple(f"{_PREFIX}{name}" for name in ("type", "event-id", "not-before", "duration"))
 # Who else drains the Node while one of these taints is there: AKS, Karpenter, cluster-autoscaler.
 _OTHERS = (
@@ -57,8 +55,7 @@ _OTHERS = (
     "karpenter.sh/disruption",
     "ToBeDeletedByClusterAutoscaler",
 )
-# Beyond all dates.
-_LONGEST_SECONDS = 1e9
+_LONGEST_SECONDS = 1e9  # beyond all dates
 # For evictions before an event without any notice; the VM may go down at any moment.
 _NO_NOTICE = timedelta(seconds=30)
 
@@ -326,8 +323,7 @@ def _foreign_taints(node: Node) -> list[Mapping[str, Any]]:
 
 # The API server deletes Events after an hour, and older ones are no longer of interest.
 _RECENT = timedelta(hours=1)
-# Per Node: a source of hostile documents must not flood the API server.
-_MOST_RECENT = 50
+_MOST_RECENT = 50  # per Node: a source of hostile documents must not flood the API server
 
 
 def recent(snapshot: Snapshot, now: datetime) -> Iterator[tuple[str, Life, TransitionRecord]]:

@@ -36,17 +36,13 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Between two attempts to evict a pod that a PodDisruptionBudget protects.
-_RETRY_SECONDS = 5.0
+_RETRY_SECONDS = 5.0  # between two attempts to evict a pod that a PodDisruptionBudget protects
 _LOOK_SECONDS = 2.0
-# Nothing is sent so shortly before the deadline that it might arrive after it.
-_LAST_SECONDS = 1.0
-# So that pods that use up their grace period are seen to be gone before the deadline.
-_MARGIN_SECONDS = 5.0
+_LAST_SECONDS = 1.0  # nothing is sent so shortly before the deadline that it might arrive after it
+_MARGIN_SECONDS = 5.0  # so that pods that use up their grace period are seen to be gone before the deadline
 # Of an eviction that a budget does not allow; the API supports no pod with several budgets.
 _BY_BUDGET = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.INTERNAL_SERVER_ERROR)
-# The API server's default.
-_UNKNOWN_GRACE_SECONDS = 30
+_UNKNOWN_GRACE_SECONDS = 30  # the API server's default
 _MOST_LOGGED = 50
 
 

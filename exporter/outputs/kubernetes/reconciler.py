@@ -17,10 +17,8 @@ log = logging.getLogger(__name__)
 # Between two comparisons, if nothing has happened; and until the first document.
 COMPARE_SECONDS = 30.0
 UNKNOWN_SECONDS = 1.0
-# The Node's status changes often, and each change is a conflict with ours.
-_MOST_CONFLICTS = 5
-# Of Kubernetes Events of one step.
-_MOST_EVENTS = 10
+_MOST_CONFLICTS = 5  # the Node's status changes often, and each change is a conflict with ours
+_MOST_EVENTS = 10  # of Kubernetes Events of one step
 _REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
 
 

@@ -28,8 +28,7 @@ _LINE_END = re.compile(r"<br\b[^>]*>|</?(?:p|div|li|[uo]l|tr|h[1-6]|table|pre)\b
 _PARAGRAPH = "</p>\n<p>"
 # Half a character reference, and the end of a paragraph, or a part of it.
 _CUT_OFF = re.compile(r"(?:</p>\s*)?(?:<p>|[&<][^;>]*)?\Z")
-# No conversion shortens a text to less than this part of it, unless it is mostly markup.
-_MOST_SHRINKAGE = 4
+_MOST_SHRINKAGE = 4  # no conversion shortens a text to less than this part of it, unless it is mostly markup
 # The facts in the order in which they are kept; those that are not listed are the same in every message about
 # this VM. The texts of the last ones may be long, and are cut.
 _ORDER = (

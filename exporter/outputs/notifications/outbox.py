@@ -12,8 +12,7 @@ from exporter.state.jobs import End, Jobs, Parts, Record
 
 # The number of the record of what a life took over from the one before it; those of transitions begin at 1.
 INHERITED = 0
-# No later message says what these do.
-_NEVER_LEFT_OUT = (Transition.APPROVED, Transition.HOOK_FAILED)
+_NEVER_LEFT_OUT = (Transition.APPROVED, Transition.HOOK_FAILED)  # no later message says what these do
 
 
 class Letter(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -28,8 +28,7 @@ assert sys.platform != "win32"  # noqa: S101  # for mypy
 
 log = logging.getLogger(__name__)
 
-# After this time without a byte, the process or the child is taken for stopped.
-_SILENT_SECONDS = 60.0
+_SILENT_SECONDS = 60.0  # after this time without a byte, the process or the child is taken for stopped
 # How long a child waits for the next request. The exporter reuses it for a shorter time, because the child
 # may be ending.
 _GOES_ON_SECONDS = 2.0
@@ -37,10 +36,8 @@ _USED_SECONDS = 1.5
 _IDLE_SECONDS = 600.0
 _STOP_SECONDS = 0.5
 _PIECE_BYTES = 2**16
-# In addition to what a child inherits. A message takes 5 MiB.
-_MOST_DATA = 16 * 2**20
-# The stacks of threads count as data.
-_STACK_BYTES = 256 * 1024
+_MOST_DATA = 16 * 2**20  # in addition to what a child inherits; a message takes 5 MiB
+_STACK_BYTES = 256 * 1024  # the stacks of threads count as data
 # Under memory pressure, the kernel ends children first, and this process before the exporter.
 _OOM_SCORE, _CHILD_OOM_SCORE = 500, 200
 

@@ -10,21 +10,17 @@ from exporter.config.addresses import Address
 from exporter.model.messages import AnyMessage, Delivery
 from exporter.timefmt import UtcTime
 
-# The first argument with which this program runs as the sender process.
-COMMAND = "sender-process"
+COMMAND = "sender-process"  # the first argument with which this program runs as the sender process
 # How long a receiver may take to accept a connection, and to answer. A mail server may be slow after it has
 # the mail, and a repeated mail is a second one.
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 30.0
 MAIL_SECONDS = 60.0
-# Of the processor, for a request.
-CPU_SECONDS = 2
-# For all of a request besides the receiver's answer.
-_WORK_SECONDS = 10.0
+CPU_SECONDS = 2  # of the processor, for a request
+_WORK_SECONDS = 10.0  # for all of a request besides the receiver's answer
 # The fault of an address that is not a URL.
 NO_URL = "is not a valid URL; write it like mailto://user:password@example.com"
-# What a child writes when it exceeds that; not valid in JSON.
-OUT_OF_TIME = b"\x1b"
+OUT_OF_TIME = b"\x1b"  # what a child writes when it exceeds `CPU_SECONDS`; not valid in JSON
 
 
 class Send(msgspec.Struct, frozen=True, omit_defaults=True, tag="send"):

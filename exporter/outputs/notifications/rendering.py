@@ -19,11 +19,9 @@ from exporter.outputs.notifications.protocol import Rendering, Send
 from exporter.outputs.notifications.samples import SAMPLE_ID
 from exporter.outputs.notifications.styles import STYLES, Style, cleaned, in_zone
 
-# A message that is older than this contains the time of its transition.
-LATE_SECONDS = 5.0
+LATE_SECONDS = 5.0  # a message that is older than this contains the time of its transition
 _FAILED = "; it could not be delivered before"
-# Of the earlier messages that a message stands for, these are named.
-_MOST_LEFT_OUT = 4
+_MOST_LEFT_OUT = 4  # of the earlier messages that a message stands for, these are named
 
 
 class Text(NamedTuple):

@@ -18,8 +18,7 @@ from exporter.model.messages import Failure
 from exporter.outputs.notifications.outbox import Lane, QueuedMessage
 from exporter.work import Backoff
 
-# If the first message has waited for longer than this, the gravest go first.
-SLOW_SECONDS = 2.0
+SLOW_SECONDS = 2.0  # if the first message has waited for longer than this, the gravest go first
 # The pauses before a message is repeated that was refused, or may have arrived; after the last attempt it is
 # given up.
 _PAUSES = (20.0, 300.0)

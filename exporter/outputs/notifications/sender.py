@@ -24,14 +24,12 @@ from exporter.outputs.notifications.protocol import (
     Sent,
 )
 
-# The child of each takes some 10 MiB, and at most 16 MiB more than the sender process.
-MOST_ATTEMPTS = 4
+MOST_ATTEMPTS = 4  # the child of each takes some 10 MiB, and at most 16 MiB more than the sender process
 # Mail servers may take a minute, and must leave places for other services. So must targets that fail, which
 # may be slow to do so, for those that work.
 _MOST_MAILS = 2
 _MOST_FAILED = 3
-# For a request whose child ends before it sends anything.
-_MOST_TRIES = 3
+_MOST_TRIES = 3  # for a request whose child ends before it sends anything
 _STOPPING = "the exporter is stopping"
 _ENDED = "the process for it ended"
 _ENDLESS = f"takes more than {protocol.CPU_SECONDS} s of CPU time"

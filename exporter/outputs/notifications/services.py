@@ -26,8 +26,7 @@ from exporter.outputs.notifications.protocol import (
     Checked,
 )
 
-# The only service that uses the connect timeout for the response, too.
-_MAIL = "E-Mail"
+_MAIL = "E-Mail"  # the only service that uses the connect timeout for the response, too
 _PAGER_DUTY = "Pager Duty"
 # Its cards show one line of a title, as the plugin does not wrap it; a phone has room for half of ours.
 _TEAMS = "Power Automate / Workflows (for MSTeams)"
@@ -44,8 +43,7 @@ _NOTIFY_TYPES = {
 # Priorities for info, success, warning and critical, where the URL has none. Info and success are silent.
 # From -2, the lowest, to 2, which repeats until someone acknowledges it.
 _BY_FIVE = (-1, -1, 0, 1)
-# From P1, critical, to P5, informational.
-_BY_ONE = (5, 5, 3, 1)
+_BY_ONE = (5, 5, 3, 1)  # from P1, critical, to P5, informational
 _PRIORITIES: dict[str, tuple[Any, Any, Any, Any]] = {
     "Pushover": _BY_FIVE,  # https://pushover.net/api#priority
     "Prowl": _BY_FIVE,  # https://www.prowlapp.com/api.php#add
@@ -66,8 +64,7 @@ _INCIDENT_KEYS = {"Opsgenie": "alias", "Jira": "alias", "Splunk On-Call": "entit
 _WITH_MEMORY = ("Opsgenie", "Jira")
 _REMEMBERED_SECONDS = 5_184_000  # 60 days
 _OPEN = "new"
-# The sender's name in mails and chats, unless the URL has one.
-_SENDER = "Azure Scheduled Events"
+_SENDER = "Azure Scheduled Events"  # the sender's name in mails and chats, unless the URL has one
 _APPRISE_LOGGER = "apprise"
 # Of the services behind a target: each context of TLS takes a megabyte of the little that a child may take.
 _MOST_AT_ONCE = 4

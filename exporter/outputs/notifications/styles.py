@@ -22,8 +22,7 @@ _LONGEST_BY_FIELD = {
     # With the end of a hook's output.
     "detail": 800,
 }
-# Most texts of a message, such as the names of this VM, are also in the next one.
-_KEPT_TEXTS = 256
+_KEPT_TEXTS = 256  # most texts of a message, such as the names of this VM, are also in the next one
 _UNCHANGED = (Enum, bool, int, float)
 _CUT = "..."
 M = TypeVar("M", Message, WatchMessage, AnyMessage)

@@ -42,8 +42,7 @@ _OBJECT = re.compile(r"'(?:exporter\.[\w.]*|__main__)\.(\w+) object'")
 _GAP = re.compile(r"\bNone\b|NoneType|has no element")
 # Unicode's categories Cc and Cs, except line feeds.
 _CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-# Of what a template writes.
-_MOST_CHARACTERS = 2**20
+_MOST_CHARACTERS = 2**20  # of what a template writes
 _SAMPLE_URL = "https://exporter.example.com/"
 
 

@@ -11,8 +11,7 @@ from exporter.model.views import EventView
 from exporter.model.wording import duration, effect, roughly
 from exporter.outputs.notifications.styles import TITLE, cleaned
 
-# A phone's lock screen shows about this much of a title.
-TITLE_LENGTH = 60
+TITLE_LENGTH = 60  # a phone's lock screen shows about this much of a title
 _SHORTEST_NAME = 12
 _SHORTEST_TYPE = 12
 _NAMELESS = "this VM"
@@ -30,8 +29,7 @@ _LEFT = {
 }
 # What the title says of a field that changed.
 _CHANGED = {"duration_seconds": "impact", "resources": "VMs", "description": "description"}
-# In a title, a shorter time left is worth more than the time of day.
-_URGENT = timedelta(hours=1)
+_URGENT = timedelta(hours=1)  # in a title, a shorter time left is worth more than the time of day
 
 
 def headline(message: AnyMessage, now: datetime, room: int = TITLE_LENGTH) -> str:

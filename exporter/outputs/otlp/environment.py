@@ -31,8 +31,7 @@ _LEAST_INTERVAL = 1.0
 _KNOWN = {Signal.METRICS: {OTLP, CONSOLE, _NONE, "prometheus"}}
 _COMPRESSIONS = ("", "gzip", "deflate", "none")
 _CUMULATIVE = "cumulative"
-# Events have no parent that could decide.
-_PARENT_BASED = "parentbased_"
+_PARENT_BASED = "parentbased_"  # events have no parent that could decide
 _SHARES = {"": 1.0, "always_on": 1.0, "always_off": 0.0}
 _RATIO = "traceidratio"
 

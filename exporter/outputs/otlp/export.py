@@ -48,8 +48,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The data is invalid and must not be sent again (OTLP specification, "OTLP/HTTP Response"; proxies and
 # collectors also respond with 413 and 422, where the specification has only 400).
 _BAD_DATA = (HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
-# Of an answer, also unpacked; one of the protocol has a few hundred bytes.
-_ANSWER_LIMIT = 64 * 1024
+_ANSWER_LIMIT = 64 * 1024  # of an answer, also unpacked; one of the protocol has a few hundred bytes
 # Those that session and SDK add; all others are from OTEL_EXPORTER_OTLP_HEADERS.
 _PUBLIC_HEADERS = frozenset(
     {"accept", "accept-encoding", "connection", "content-encoding", "content-type", "user-agent"}

@@ -44,10 +44,8 @@ _SDK = Sdk(
     "rejected_data_points",
 )
 _SCOPE = InstrumentationScope(PROGRAM, __version__, SCHEMA_URL)
-# Of a request. A point takes some 300 bytes there, and several times as much in memory.
-_MOST_POINTS = 2000
-# As in UCUM, by the last word of a name.
-_UNITS = {"seconds": "s", "bytes": "By", "ratio": "1"}
+_MOST_POINTS = 2000  # of a request; a point takes some 300 bytes there, and several times as much in memory
+_UNITS = {"seconds": "s", "bytes": "By", "ratio": "1"}  # as in UCUM, by the last word of a name
 
 
 class MetricExporter:

@@ -11,8 +11,7 @@ from exporter.model.tracing import root_id, span_id
 from exporter.outputs.otlp.telemetry import Attribute, Span, SpanEvent
 from exporter.timefmt import rfc3339
 
-# The names under it are documented in docs/traces.md.
-PREFIX = "azure.scheduled_event."
+PREFIX = "azure.scheduled_event."  # the names under it are documented in docs/traces.md
 
 # Transitions within a life that are not the edge of a phase.
 _SPAN_EVENTS = (Transition.UPDATED, Transition.IMMINENT, Transition.HOOK_FAILED)

@@ -21,8 +21,7 @@ log = logging.getLogger(__name__)
 
 LONGEST_WAIT = timedelta(days=1)
 _BATCH = 512
-# How long to wait for the facts about the VM, which the resource contains.
-FACTS_SECONDS = 30.0
+FACTS_SECONDS = 30.0  # how long to wait for the facts about the VM, which the resource contains
 _LOOK_SECONDS = 0.5
 # After a transition: what follows from it (messages, approvals) goes with it; and so do further transitions.
 _SETTLE_SECONDS = 1.0
@@ -30,8 +29,7 @@ _SETTLE_SECONDS = 1.0
 # Each fact's number, with what a receiver is sent for it.
 _Batch = Sequence[tuple[int, Sequence[Span] | Sequence[LogRecord]]]
 
-# For logs, and in the words of problems.
-ITEMS = {Signal.TRACES: "spans", Signal.LOGS: "log records"}
+ITEMS = {Signal.TRACES: "spans", Signal.LOGS: "log records"}  # for logs, and in the words of problems
 REASONS = {
     Signal.TRACES: DegradedReason.TRACING_FAILING,
     Signal.METRICS: DegradedReason.OTLP_FAILING,
