@@ -122,14 +122,12 @@ class App:
         self._clock = clock
         self._systemd = Systemd(os.environ)
         self._signals: queue.SimpleQueue[_Signal | Mistakes] = queue.SimpleQueue()
-        # Held from reading a configuration until it is applied.
-        self._reloading = threading.Lock()
+        self._reloading = threading.Lock()  # held from reading a configuration until it is applied
         self._is_stopping = False
         self._loaded = self._read()
         self._config = self._loaded.config
         self.health = Health(clock)
-        # What the check of targets found only after the start.
-        self._reported: list[str] = []
+        self._reported: list[str] = []  # what the check of targets found only after the start
         disable_created_metrics()
         self._metrics = Metrics(CollectorRegistry())
         ProcessCollector(registry=self._metrics.registry)

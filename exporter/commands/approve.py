@@ -75,8 +75,7 @@ class _Imds:
         self._client = client
         self._interval = interval
         self._clock = clock
-        # When `pause` raises TimeoutError, on the monotonic clock.
-        self.deadline = math.inf
+        self.deadline = math.inf  # when `pause` raises TimeoutError, on the monotonic clock
 
     def document(self, passing: Collection[PollOutcome] = _MOMENTARY) -> Document:
         """Return the newest document; retry after the failures ``passing``, raise ImdsError after others."""

@@ -194,8 +194,7 @@ class ImdsClient:
         self._events = _Versions(versions, clock, API_VERSIONS)
         self._instance = _Versions(_INSTANCE_VERSIONS, clock)
         self._limiter = limiter or RateLimiter(clock)
-        # Those of the last answers, by path.
-        self._statuses: dict[str, int] = {}
+        self._statuses: dict[str, int] = {}  # those of the last answers, by path
         # By how many seconds this VM's clock was ahead of IMDS's at the last answer, negative if behind.
         self.clock_offset = 0.0
         self._transport = Transport(self.endpoint)

@@ -311,8 +311,7 @@ class _Walk:
             self._numbers[first] = max(life.number, self._numbers.get(first, 0))
         # The lives that ended without a transition, each with the one that takes its place.
         self._replaced: dict[str, str] = {}
-        # The lives that may have changed.
-        self._touched: dict[str, None] = {}
+        self._touched: dict[str, None] = {}  # the lives that may have changed
         self._occurrences: list[Occurrence] = []
 
     @property

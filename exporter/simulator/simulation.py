@@ -112,8 +112,7 @@ class Simulator:
         self.speed = speed
         self._clock = clock or SystemClock()
         self._engine = Engine(self.vms, pause=pause)
-        # Until the first request.
-        self._playlist = () if idle else tuple(scenarios)
+        self._playlist = () if idle else tuple(scenarios)  # until the first request
         self._loop = loop
         self._scenarios = {scenario.name: scenario for scenario in (*load_scenarios(), *scenarios)}
         self._first_call_delay = first_call_delay

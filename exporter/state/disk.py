@@ -205,8 +205,7 @@ class Disk:
         self._lock = DirectoryLock(directory)
         self._connection: sqlite3.Connection | None = None
         self._identity: os.stat_result | None = None
-        # Whether the file was created by the latest `open`, and may still be empty.
-        self._is_new = False
+        self._is_new = False  # whether the file was created by the latest `open`, and may still be empty
 
     @_translated()
     def open(self) -> bool:

@@ -48,10 +48,8 @@ class Facts(Table[int, Fact]):
         self._cursors = _Cursors(journal, "cursor", str, Cursor)
         # In milliseconds, so that numbers are beyond those of a file that can only be read later.
         self._first = round(clock.now().timestamp() * 1000)
-        # Whether a fact is stored for the readers.
-        self.is_wanted: Callable[[Fact], bool] = lambda _: True
-        # Called when there are more, with all locks held.
-        self.grown: Callable[[], None] = lambda: None
+        self.is_wanted: Callable[[Fact], bool] = lambda _: True  # whether a fact is stored for the readers
+        self.grown: Callable[[], None] = lambda: None  # called when there are more, with all locks held
         # By reader, with their weights, and within the same bounds.
         self._displaced: dict[str, deque[tuple[int, Fact]]] = {}
 

@@ -76,8 +76,7 @@ class Jobs(Table[JobKey, Record]):
         super().__init__(parts.journal, output, JobKey, Record)
         _, self._lives, self._facts, self._clock = parts
         self.size = 0
-        # Jobs that are not done, by lane.
-        self._open: dict[str, dict[JobKey, Record]] = {}
+        self._open: dict[str, dict[JobKey, Record]] = {}  # jobs that are not done, by lane
         # By life: they are looked up for each event in turn, and there may be thousands of both.
         self._by_life: dict[str, dict[JobKey, Record]] = {}
         self._dropped: Counter[str] = Counter()

@@ -74,8 +74,7 @@ class Transaction:
 
     def __init__(self) -> None:
         self.changes: list[tuple[Table[Any, Any], Any, Any]] = []
-        # Set at the end: whether everything so far survives a crash.
-        self.is_durable = False
+        self.is_durable = False  # set at the end: whether everything so far survives a crash
 
     def put(self, table: Table[K, V], key: K, value: V | None) -> None:
         """Add an entry, or replace it in place; delete it if the value is None."""
@@ -103,8 +102,7 @@ class Journal:
         # Whether the file has been read. After a failure it is closed, and rewritten when it is opened again.
         self._seen = False
         self._retry_at = -math.inf
-        # When a file was moved aside, for an hour.
-        self.lost: Moment | None = None
+        self.lost: Moment | None = None  # when a file was moved aside, for an hour
         # Until when approvals of the last hour may be missing, on the monotonic and on the wall clock.
         self._unknown_until = (-math.inf, clock.now())
 

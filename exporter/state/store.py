@@ -63,8 +63,7 @@ class Store:
         self._events = _Events(self._journal, "event", str, Life)
         self._watch = Table(self._journal, "watch", str, Progress)
         self.facts = Facts(self._journal, clock)
-        # Whether some have not been told the active problems.
-        self._has_new_readers = False
+        self._has_new_readers = False  # whether some have not been told the active problems
         self._parts = Parts(self._journal, self._events, self.facts, clock)
         # What else is in the file are jobs, until their output asks for them.
         self._journal.unknown = lambda kind: Jobs(kind, self._parts)

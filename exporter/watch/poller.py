@@ -123,8 +123,7 @@ class Poller:
         self._client: ImdsClient | None = None
         self._sleep = Sleep(clock)
         self._due = -math.inf
-        # Before it IMDS has asked for no request.
-        self._retry_at = -math.inf
+        self._retry_at = -math.inf  # before it IMDS has asked for no request
         self.polls = Polls()
         self._loop = Loop("poller", self._step, failed=self._die)
         inbox.connect(self._loop)

@@ -75,8 +75,7 @@ class Outages:
         self._store = store
         self._outputs = outputs
         self._clock = clock
-        # For how many seconds there is no valid document before that is an outage.
-        self.after = math.inf
+        self.after = math.inf  # for how many seconds there is no valid document before that is an outage
         # When the last document was valid, and when that was last recorded, on the monotonic clock.
         self._valid_at = clock.monotonic() - (seconds_since(store.progress.failing, clock) or 0.0)
         self._recorded_at = -math.inf
@@ -186,8 +185,7 @@ class ImdsMetadata:
         self._clock = clock
         self._vm: VirtualMachine | None = None
         self.error: ImdsError | None = None
-        # That of the answer with the facts, "" before it.
-        self.api_version = ""
+        self.api_version = ""  # that of the answer with the facts, "" before it
         self.tags: tuple[str, ...]
 
     @property
@@ -272,10 +270,8 @@ class Watch:
         self._digest: bytes | None = None
         self._document: Document | None = None
         self._thresholds: Sequence[float] = ()
-        # By how many seconds the wall clock is ahead of the monotonic clock.
-        self._ahead: float | None = None
-        # When the next event becomes imminent.
-        self._imminent_at: datetime | None = None
+        self._ahead: float | None = None  # by how many seconds the wall clock is ahead of the monotonic clock
+        self._imminent_at: datetime | None = None  # when the next event becomes imminent
         self._defects = Defects(self._metrics, self._health)
         self._facts = ImdsMetadata(self._clock)
         self.snapshot = Snapshot(host=normal_name(socket.gethostname()))

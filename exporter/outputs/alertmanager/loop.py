@@ -112,12 +112,10 @@ class AlertLoop:
         self._subject = without_credentials(address.url)
         self._client = Client(address, self._clock)
         self._view = TargetView(address.target)
-        # No problem is reported after `close`.
-        self._closing = threading.Lock()
+        self._closing = threading.Lock()  # no problem is reported after `close`
         self._began = self._clock.now()
         self._backoff = Backoff(self._clock)
-        # The last that was accepted, by labels.
-        self._accepted: dict[Key, Alert] = {}
+        self._accepted: dict[Key, Alert] = {}  # the last that was accepted, by labels
         # When alerts ended that no longer match, or whose labels changed.
         self._ends: dict[Key, datetime] = {}
         self._renewed = self._wait_until = -math.inf

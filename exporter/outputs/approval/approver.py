@@ -105,19 +105,14 @@ class Approver(Decider):
         # By which the poller decides, and the newest one, which it takes over after the poll in progress.
         self._config = self._newest = Config()
         self._lives: Sequence[Life] = ()
-        # When the newest document was fetched, on the monotonic clock.
-        self._fetched = -math.inf
+        self._fetched = -math.inf  # when the newest document was fetched, on the monotonic clock
         # What is due by the newest document. Replaced whole, because the approver's thread reads it.
         self._due: Sequence[_Due] = ()
-        # Held while a request is being sent.
-        self._posting = threading.Lock()
-        # Replaced whole, because other threads read it.
-        self._decisions: Mapping[str, Decision] = {}
-        # From a request until its result is known there is no other.
-        self._sending = False
+        self._posting = threading.Lock()  # held while a request is being sent
+        self._decisions: Mapping[str, Decision] = {}  # replaced whole, because other threads read it
+        self._sending = False  # from a request until its result is known there is no other
         self._request: tuple[_Attempt, ImdsClient] | None = None
-        # Attempts that are over.
-        self._over: queue.SimpleQueue[_Attempt] = queue.SimpleQueue()
+        self._over: queue.SimpleQueue[_Attempt] = queue.SimpleQueue()  # attempts that are over
         self._loop = Loop("approver", self._send_request)
         self._inbox.put(*self._approvals.reports())
 

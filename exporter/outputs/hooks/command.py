@@ -203,13 +203,11 @@ class Lines:
 
     def __init__(self, output: Callable[[str], None]) -> None:
         self._output = output
-        # Longer than what is shown if the line is too long.
-        self._line = bytearray()
+        self._line = bytearray()  # longer than what is shown if the line is too long
         self._lines_left = MOST_LINES
         self._bytes_left = MOST_BYTES
         self._full = False
-        # One byte longer than what is shown if more came before it.
-        self._end = b""
+        self._end = b""  # one byte longer than what is shown if more came before it
 
     def feed(self, data: bytes) -> None:
         self._end = (self._end + data)[-END_BYTES - 1 :]

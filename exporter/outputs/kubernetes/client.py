@@ -244,8 +244,7 @@ class Client:
         self._directory = Path(service_account)
         self._environ = environ
         self._transport = self._new_transport()
-        # Reduced while pages are too large.
-        self.pods_per_page = _PODS_PER_PAGE
+        self.pods_per_page = _PODS_PER_PAGE  # reduced while pages are too large
 
     @property
     def has_account(self) -> bool:

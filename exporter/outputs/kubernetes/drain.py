@@ -87,8 +87,7 @@ class Drainer:
         self._views = views
         self._changed = changed
         self._pod = "selected pod" if settings.pod_selector else "pod"
-        # As last read; None before.
-        self._node: Node | None = None
+        self._node: Node | None = None  # as last read; None before
         self._begun: dict[str, datetime] = {}
         # Why pods are still there, and the pods that an Event or a log line is about, by their UIDs.
         self._reasons: dict[str, str] = {}

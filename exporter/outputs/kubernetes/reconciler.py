@@ -43,10 +43,8 @@ class NodeReconciler:
         self.client = client
         self.name = name
         self.is_done = False
-        # As last read; None before.
-        self.node: Node | None = None
-        # Set by the `Drainer`, if there is one; None before it knows.
-        self.progress: Progress | None = None
+        self.node: Node | None = None  # as last read; None before
+        self.progress: Progress | None = None  # set by the `Drainer`, if there is one; None before it knows
         self._is_leaving = settings is None
         self._settings = settings or Kubernetes(conditions=False)
         self._calls = results.calls()

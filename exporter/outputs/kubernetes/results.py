@@ -122,8 +122,7 @@ class Calls:
         self._backoff = Backoff(
             clock, early=math.inf, early_longest=_LONGEST_RETRY_SECONDS, chance=lambda: 0.0
         )
-        # Those that have failed since `begin`.
-        self._failed: set[str] = set()
+        self._failed: set[str] = set()  # those that have failed since `begin`
         self._began = clock.monotonic()
         self.is_closed = False
 

@@ -74,16 +74,13 @@ class Lane:
     """The queued messages of one target."""
 
     def __init__(self) -> None:
-        # In the order of the queue.
-        self.queue: dict[JobKey, QueuedMessage] = {}
-        # Those of each life, by number, in their order.
-        self.lives: dict[str, dict[int, QueuedMessage]] = {}
+        self.queue: dict[JobKey, QueuedMessage] = {}  # in the order of the queue
+        self.lives: dict[str, dict[int, QueuedMessage]] = {}  # those of each life, by number, in their order
         # The lives by the severity of their newest message, the gravest first.
         self.ranked: dict[Severity, dict[str, None]] = {severity: {} for severity in reversed(Severity)}
         # The lives of events with an earlier life in the lane, whose messages come before theirs.
         self.behind: dict[str, None] = {}
-        # The lives of each event, in their order.
-        self._of_event: dict[str, dict[str, None]] = {}
+        self._of_event: dict[str, dict[str, None]] = {}  # the lives of each event, in their order
 
     def put(self, key: JobKey, record: Record) -> None:
         """Add a message, or the newest record of one that is there."""

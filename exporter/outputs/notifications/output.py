@@ -39,13 +39,11 @@ class Notifications(Output):
         self._core = core
         self._outbox = core.store.jobs(self.name, Outbox)
         self._sender_type = sender_type
-        # Made with the environment of the first configuration.
-        self._sender: SenderProcess | None = None
+        self._sender: SenderProcess | None = None  # made with the environment of the first configuration
         self._plan = Plan()
         # The newest configuration that was checked or applied, with its plan.
         self._prepared: tuple[Loaded, Plan] | None = None
-        # By target. Replaced whole, because other threads read it.
-        self._workers: dict[str, Worker] = {}
+        self._workers: dict[str, Worker] = {}  # by target; replaced whole, because other threads read it
 
     def plan_of(self, loaded: Loaded) -> Plan:
         """Return the plan for a configuration."""

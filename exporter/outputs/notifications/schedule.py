@@ -59,16 +59,13 @@ class Schedule:
     def reset(self, *, waited: bool) -> None:
         """Start over, because of a reload; ``waited`` is true if messages waited for the target to return."""
         self._start_over()
-        # Until when the target asked to be left alone.
-        self._quiet_until = -math.inf
+        self._quiet_until = -math.inf  # until when the target asked to be left alone
         self._recovering = self._recovering or waited
 
     def _start_over(self) -> None:
         """Forget all failures."""
-        # Whether an attempt has failed, which the messages after it say.
-        self.has_failed = False
-        # By life.
-        self._holds: dict[str, _Hold] = {}
+        self.has_failed = False  # whether an attempt has failed, which the messages after it say
+        self._holds: dict[str, _Hold] = {}  # by life
         # The lives whose messages failed since the last one that was delivered; with two the target is down.
         self._failing: set[str] = set()
         # The pauses while the target is down, and the end of the one that has begun.

@@ -90,8 +90,7 @@ class Service:
             if getattr(plugin, key) == getattr(type(plugin), key):
                 setattr(plugin, key, seconds)
         plugin.request_rate_per_sec = 0
-        # The caller retries, on its own schedule.
-        plugin.retry = 0
+        plugin.retry = 0  # the caller retries, on its own schedule
         if plugin.overflow_mode == type(plugin).overflow_mode:
             # What `excess` measures fits. If it should not, half a message is better than a second one.
             plugin.overflow_mode = "truncate"

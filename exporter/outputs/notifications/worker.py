@@ -46,16 +46,14 @@ class Worker:
 
     def __init__(self, target: str, plan: Plan, core: Core, outbox: Outbox, sender: SenderProcess) -> None:
         self.target = target
-        # The newest one, and that which the loop follows.
-        self._plan = self._plan_in_use = plan
+        self._plan = self._plan_in_use = plan  # the newest one, and that which the loop follows
         self._outbox, self._sender = outbox, sender
         self._metrics, self._health, self._clock = core.metrics, core.health, core.clock
         self._approval = core.views.approval
         # Messages queued before the start are late: the target, or the exporter, was down.
         is_late = bool(outbox.counts().get(target))
         self._schedule = Schedule(self._clock, recovering=is_late)
-        # The user's templates whose failure has been logged.
-        self._remarked: set[str] = set()
+        self._remarked: set[str] = set()  # the user's templates whose failure has been logged
         # The state of the target's file whose address is in use.
         self._read: tuple[str, files.Stamp] | None = None
         self._lock = threading.Lock()

@@ -241,8 +241,7 @@ class Pusher(Receiver):
     def __init__(self, to: Destination, interval: float) -> None:
         super().__init__(to)
         self.interval = interval
-        # Set by `wake` in other threads.
-        self._is_asked = False
+        self._is_asked = False  # set by `wake` in other threads
         self._due = self._clock.monotonic()
 
     def wake(self) -> None:
