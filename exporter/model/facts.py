@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from exporter.health import Problem
 from exporter.model.events import Affected
-from exporter.model.lifecycle import ENDINGS, Life, Occurrence, Transition
+from exporter.model.lifecycle import ENDINGS, Occurrence, Transition
 from exporter.model.messages import Outage, WatchChange
 from exporter.timefmt import UtcTime
 
@@ -96,35 +96,3 @@ def transition_fact(occurrence: Occurrence) -> TransitionFact:
         life = replace(life, transitions=(*kept, last))
     brief = tuple(change.brief for change in occurrence.changes)
     return TransitionFact(replace(occurrence, life=life, changes=brief), len(occurrence.life.transitions))
-
-
-def work_fact(
-    life: Life,
-    work: tuple[str, str, int],
-    *,
-    begun: datetime | None,
-    at: datetime,
-    outcome: str,
-    problem: str = "",
-) -> WorkFact:
-    """Return the fact of work for a life: its output, its name and the number of the transition.
-
-    ``begun`` is None for work that begins with its transition.
-    """
-    output, name, number = work
-    records = life.transitions[number - 1 : number] if number else ()
-    return WorkFact(
-        output=output,
-        name=name,
-        event_id=life.ids[0],
-        event_type=life.event.event_type,
-        affects=life.target,
-        life_key=life.key,
-        vm=life.identity,
-        number=number,
-        transition=records[0].transition if records else None,
-        begun=begun or (records[0].at if records else at),
-        at=at,
-        outcome=outcome,
-        problem=problem,
-    )

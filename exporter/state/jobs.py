@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from exporter.clock import Clock, Moment, moment
-from exporter.model.facts import Fact, work_fact
+from exporter.model.facts import Fact, WorkFact
 from exporter.model.jobs import Job, JobKey
 from exporter.model.lifecycle import HISTORY, Life, weight
 from exporter.model.views import WorkView
@@ -238,18 +238,7 @@ class Jobs(Table[JobKey, Record]):
         if end.outcome is None:
             return []
         lives = ((key, self._lives.entries.get(key.life_key)) for key in keys)
-        return [
-            work_fact(
-                life,
-                (self.kind, key.name or key.lane, key.sequence),
-                begun=end.begun,
-                at=end.at,
-                outcome=end.outcome,
-                problem=end.problem,
-            )
-            for key, life in lives
-            if life is not None
-        ]
+        return [_work_fact(self.kind, key, life, end) for key, life in lives if life is not None]
 
     def _done(self, record: Record, end: End) -> Record:
         """Return what is kept of a job that is done."""
@@ -260,6 +249,25 @@ class Jobs(Table[JobKey, Record]):
 
     def _bytes(self, key: JobKey, value: Record | None) -> int:
         return 0 if value is None else sum(map(weight, filter(None, self.row(key, value)[1:])))
+
+
+def _work_fact(output: str, key: JobKey, life: Life, end: End) -> WorkFact:
+    records = life.transitions[key.sequence - 1 : key.sequence] if key.sequence else ()
+    return WorkFact(
+        output=output,
+        name=key.name or key.lane,
+        event_id=life.ids[0],
+        event_type=life.event.event_type,
+        affects=life.target,
+        life_key=life.key,
+        vm=life.identity,
+        number=key.sequence,
+        transition=records[0].transition if records else None,
+        begun=end.begun or (records[0].at if records else end.at),
+        at=end.at,
+        outcome=end.outcome or "",
+        problem=end.problem,
+    )
 
 
 def _is_outdated(record: Record, oldest: datetime) -> bool:
