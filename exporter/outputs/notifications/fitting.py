@@ -64,9 +64,9 @@ class Body(NamedTuple):
     note: str = ""
 
 
-def fit_title(title: str, limit: int | None) -> str:
+def fit_title(title: str, limit: int) -> str:
     """Cut a one-line title to 150 characters, or to two thirds of ``limit`` if that is less."""
-    most = _LONGEST_TITLE if limit is None else max(1, min(_LONGEST_TITLE, limit * 2 // 3))
+    most = max(1, min(_LONGEST_TITLE, limit * 2 // 3))
     if len(title) <= most:
         return title
     return title[: most - 3].rstrip() + "..." if most > 3 else title[:most]

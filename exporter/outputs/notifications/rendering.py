@@ -1,5 +1,6 @@
 """Rendering of messages: title and body, by the user's templates or ours, cut to the service's limit."""
 
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 from functools import partial
@@ -21,6 +22,7 @@ from exporter.outputs.notifications.styles import STYLES, Style, cleaned, in_zon
 
 LATE_SECONDS = 5.0  # a message that is older than this contains the time of its transition
 _FAILED = "; it could not be delivered before"
+_UNLIMITED = Room(lambda title, body, _: len(title) + len(body) - sys.maxsize, ("markdown", "text", "html"))
 _MOST_LEFT_OUT = 4  # of the earlier messages that a message stands for, these are named
 
 
@@ -52,10 +54,10 @@ class Renderer:
         watch always use ours. The facts are added ``with_facts``, as few services have fields for them.
         """
         request = replace(request, now=in_zone(request.now, _zone(request.timezone)))
-        message = request.message
+        room, message = room or _UNLIMITED, request.message
         text = self._written(request, message, room)
-        for text_format in room.formats if room else ():
-            is_shown = room is None or room.is_text or request.templates.format in room.formats
+        for text_format in room.formats:
+            is_shown = room.is_text or request.templates.format in room.formats
             if isinstance(text.body, str) or (is_shown and _is_whole(request, text, room)):
                 break
             request = replace(request, templates=replace(request.templates, format=text_format))
@@ -81,7 +83,7 @@ class Renderer:
             return "", remarks
         return self._by_template("body", request, request.message, remarks), remarks
 
-    def _written(self, request: Send, message: AnyMessage, room: Room | None) -> Text:
+    def _written(self, request: Send, message: AnyMessage, room: Room) -> Text:
         now, style, zone = request.now, STYLES[request.templates.format], _zone(request.timezone)
         remarks: dict[str, str] = {}
         title, own = (
@@ -96,7 +98,7 @@ class Renderer:
             return Text(title, _with_delay(own, delay, request.templates.format), remarks)
         shown = cleaned(message, style, zone)
         rows = facts(shown, now, style, **_urls(request, message))
-        if room is not None and room.is_text:
+        if room.is_text:
             # Without a link, words would lead nowhere.
             rows = [fact._replace(url="") for fact in rows]
         return Text(title, Body(delay, words.explanation(shown), rows), remarks)
@@ -191,22 +193,19 @@ def _body(style: Style, body: Body) -> str:
     return style.body([style.text(body.delay), style.text(body.head)], lines, style.text(body.note))
 
 
-def _is_whole(request: Send, text: Text, room: Room | None) -> bool:
+def _is_whole(request: Send, text: Text, room: Room) -> bool:
     """Return whether a text of ours need not be shortened."""
     text_format, title = request.templates.format, _marker(request) + text.title
     body = _body(STYLES[text_format], text.body) if isinstance(text.body, Body) else text.body
-    return room is None or room.excess(title, body, text_format) <= 0
+    return room.excess(title, body, text_format) <= 0
 
 
-def _fitted(request: Send, title: str, body: Body | str, gravity: Severity, room: Room | None) -> Rendered:
+def _fitted(request: Send, title: str, body: Body | str, gravity: Severity, room: Room) -> Rendered:
     text_format = request.templates.format
-    written = partial(_body, STYLES[text_format])
-    limit = None if room is None else max(0, -room.excess("", "", text_format))
-    title = fit_title(_marker(request) + title, limit)
-    if room is None:
-        text = body if isinstance(body, str) else written(body)
-    elif isinstance(body, str):
+    title = fit_title(_marker(request) + title, max(0, -room.excess("", "", text_format)))
+    if isinstance(body, str):
         text = fit_body(body, text_format, lambda text: room.excess(title, text, text_format))
     else:
+        written = partial(_body, STYLES[text_format])
         text = fit_facts(body, written, lambda text: room.excess(title, text, text_format))
     return Rendered(title, text, text_format, gravity)
