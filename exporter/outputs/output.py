@@ -1,4 +1,3 @@
-# ruff: noqa: ARG002  # what an output is given and need not use
 """What the core knows of a way out.
 
 An output gets jobs, which are stored in the transaction of the step that causes them, so that each is done

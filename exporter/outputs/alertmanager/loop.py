@@ -52,7 +52,6 @@ class Alertmanagers(Output):
 
         What was posted to an Alertmanager that is no longer configured ends there by its ``endsAt``.
         """
-        del environ
         addresses, settings = loaded.addresses[self.name], loaded.config
         if addresses:
             self._core.metrics.deliveries.expect([ALERTMANAGER])

@@ -25,7 +25,6 @@ class AlertmanagerSection(Section):
     """The Alertmanagers and the alerts."""
 
     def faults(self, config: Config, file: YamlFile) -> Iterator[Fault]:
-        del file
         settings = config.alertmanager
         yield from headers(_HERE, settings.headers)
         yield from without_transitions((*_HERE, "match"), settings.match)

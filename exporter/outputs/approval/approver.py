@@ -121,7 +121,6 @@ class Approver(Decider):
 
         A request that is being sent is waited for.
         """
-        del environ
         rules = loaded.config.approval.rules
         for rule in rules:
             self._attempts.expect(rule.name)

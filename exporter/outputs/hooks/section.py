@@ -16,7 +16,6 @@ class HooksSection(Section):
     """The commands that run."""
 
     def faults(self, config: Config, file: YamlFile) -> Iterator[Fault]:
-        del file
         yield from unique(("hooks",), [hook.name for hook in config.hooks])
         for index, hook in enumerate(config.hooks):
             if hook.name == DRAIN:

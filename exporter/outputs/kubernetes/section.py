@@ -15,7 +15,6 @@ class KubernetesSection(Section):
     """The Node and its drain."""
 
     def faults(self, config: Config, file: YamlFile) -> Iterator[Fault]:
-        del file
         drain = config.kubernetes.drain
         yield from without_transitions(("kubernetes", "drain", "match"), drain.match)
         if 0 < drain.before <= drain.delete_before:

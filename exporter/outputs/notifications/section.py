@@ -121,7 +121,6 @@ class NotificationsSection(Section):
 
     def probe(self, address: Address, clock: Clock) -> Diagnosis:
         """Resolve a target's host; `notify-test` is for delivery."""
-        del clock
         name = _host(address)
         shown = f"{address.target} ({address.label})"
         if not name:

@@ -18,7 +18,6 @@ class Children:
 
     def exchange(self, lane: str, request: bytes, hear: Callable[[bytes], bool], seconds: float) -> None:
         """Pass a request to a process, which is ended after ``seconds``, and its answers to ``hear``."""
-        del lane
         process = subprocess.Popen(  # noqa: S603  # this program itself
             protocol.command(),
             env=self._environ,

@@ -200,7 +200,6 @@ class TransportAdapter(BaseAdapter):
         proxies: Mapping[str, str] | None = None,
     ) -> requests.Response:
         """Return the answer to a request, or raise requests.ConnectionError if there is no valid one."""
-        del stream
         self.reset()
         url = request.url or ""
         body = request.body.encode() if isinstance(request.body, str) else request.body
