@@ -180,12 +180,10 @@ class Metrics:
             buckets=(1, 60, 600, 3600),
         )
         self._unannounced_pauses = self._counter(
-            "unannounced_pauses",
-            "Pauses of this VM of 1 s or more while no event was Started for it.",
+            "unannounced_pauses", "Pauses of this VM of 1 s or more while no event was Started for it."
         )
         self._unannounced_seconds = self._counter(
-            "unannounced_pause_seconds",
-            "Duration of pauses of this VM while no event was Started for it.",
+            "unannounced_pause_seconds", "Duration of pauses of this VM while no event was Started for it."
         )
         self._pauses = self._histogram(
             "observed_pause_seconds",

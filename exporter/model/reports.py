@@ -7,15 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from exporter.model.jobs import HookOutcome
-from exporter.model.lifecycle import (
-    Life,
-    Occurrence,
-    Step,
-    Transition,
-    TransitionRecord,
-    WatchState,
-    step_of,
-)
+from exporter.model.lifecycle import Life, Occurrence, Step, Transition, TransitionRecord, WatchState, step_of
 
 
 class WorkerReport(msgspec.Struct, frozen=True):

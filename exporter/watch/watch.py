@@ -470,10 +470,7 @@ class Watch:
         before, given, told = self.snapshot.instance, self._configured_name, self._facts.name
         name = given or told or self._former_name
         self.snapshot = replace(
-            self.snapshot,
-            vm=self._facts.shown,
-            instance=name,
-            instance_api_version=self._facts.api_version,
+            self.snapshot, vm=self._facts.shown, instance=name, instance_api_version=self._facts.api_version
         )
         if name is not None:
             self._health.clear(DegradedReason.INSTANCE_UNKNOWN)

@@ -29,15 +29,7 @@ _PHASES = (Transition.ADVISED, Transition.SCHEDULED, Transition.STARTED)
 _PENDING = "ScheduledEventPending"
 _NAMES = {Transition.STARTED: "ScheduledEventStarted"}
 # Of each alert; the configuration may add others.
-OWN_LABELS = (
-    "alertname",
-    "instance_name",
-    "event_id",
-    "event_type",
-    "event_source",
-    "phase",
-    "severity",
-)
+OWN_LABELS = ("alertname", "instance_name", "event_id", "event_type", "event_source", "phase", "severity")
 _DESCRIPTIONS = {
     Transition.ADVISED: (
         "The VM may be affected later, or never. Azure recommends moving its work elsewhere."

@@ -73,11 +73,7 @@ class Command(msgspec.Struct, frozen=True):
 
 
 def run(
-    command: Command,
-    *,
-    output: Callable[[str], None],
-    stop: threading.Event,
-    clock: Clock,
+    command: Command, *, output: Callable[[str], None], stop: threading.Event, clock: Clock
 ) -> CommandResult:
     """Run a command to its end, or to its time limit, or until ``stop`` is set; any number at once.
 

@@ -54,12 +54,7 @@ class Run(msgspec.Struct, frozen=True):
 
     def document(self, attempt: int) -> bytes:
         """Return the command's input: the API's EVENT as JSON, with ``transition``, ``at``, ``instance``."""
-        facts = {
-            "transition": self.transition,
-            "at": self.at,
-            "instance": self.instance,
-            "attempt": attempt,
-        }
+        facts = {"transition": self.transition, "at": self.at, "instance": self.instance, "attempt": attempt}
         return msgspec.json.encode({**msgspec.to_builtins(self.event), **facts})
 
 

@@ -71,10 +71,7 @@ def facts(
         Fact("Tags", ", ".join(f"{name}: {value}" for name, value in vm.tags.items() if value)),
         _link("Azure portal", portal_url, style),
     ]
-    links = [
-        _link("Exporter", exporter_url, style),
-        _link("Runbook", _runbook(message, runbook_url), style),
-    ]
+    links = [_link("Exporter", exporter_url, style), _link("Runbook", _runbook(message, runbook_url), style)]
     return [fact for fact in [*lines, *(place if is_concerned else []), *links] if fact.text]
 
 

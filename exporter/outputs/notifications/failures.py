@@ -179,9 +179,7 @@ def _unescaped(text: str) -> bytes:
 
 
 def of_errors(
-    errors: Sequence[BaseException],
-    otherwise: str = "Apprise could not send it",
-    secrets: Sequence[str] = (),
+    errors: Sequence[BaseException], otherwise: str = "Apprise could not send it", secrets: Sequence[str] = ()
 ) -> Delivery:
     """Return the result for exceptions; ``otherwise`` is the reason if they do not say it."""
     chain = [cause for error in errors for cause in _causes(error)]

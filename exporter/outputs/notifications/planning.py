@@ -15,13 +15,7 @@ from exporter.config.loading import Loaded
 from exporter.config.match import Match, Scope
 from exporter.model.events import normal_name
 from exporter.model.lifecycle import ENDINGS, Life, Occurrence
-from exporter.model.messages import (
-    AnyMessage,
-    Message,
-    Outage,
-    WatchChange,
-    WatchMessage,
-)
+from exporter.model.messages import AnyMessage, Message, Outage, WatchChange, WatchMessage
 from exporter.model.tracing import traceparent
 from exporter.model.views import Snapshot, event_view
 from exporter.model.vm import VirtualMachine

@@ -135,12 +135,7 @@ class Children:
         return stream
 
     def _converse(
-        self,
-        lane: str,
-        stream: _Stream,
-        request: bytes,
-        hear: Callable[[bytes], bool],
-        seconds: float,
+        self, lane: str, stream: _Stream, request: bytes, hear: Callable[[bytes], bool], seconds: float
     ) -> bool:
         """Send a request to a child, and read its answers; return whether there were any."""
         rest, is_reusable, has_answered = b"", False, False

@@ -209,10 +209,7 @@ class TransportAdapter(BaseAdapter):
             proxy = _proxy(url, proxies or {})
             self.secrets += (proxy,)
             answer = Transport(
-                url,
-                limit=_ANSWER_LIMIT,
-                tls=partial(_tls, self._certificate or verify, cert),
-                proxy=proxy,
+                url, limit=_ANSWER_LIMIT, tls=partial(_tls, self._certificate or verify, cert), proxy=proxy
             ).send(
                 Request(request.method or "POST", url, headers, body if isinstance(body, bytes) else b""),
                 timeout,
