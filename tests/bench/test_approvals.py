@@ -9,10 +9,10 @@ import pytest
 
 from exporter.imds.client import ImdsClient
 from exporter.outputs.approval.approvals import Approvals
-from exporter.simulator import Fault
-from tests.bench import Bench, Build
+from exporter.simulator import Fault, Simulator, SimulatorServer
+from tests.bench import VM, Bench, Build
 from tests.bench.bench import start_nameless
-from tests.builders import FREEZE_ID, REBOOT_ID, raw_event
+from tests.builders import FREEZE_ID, REBOOT_ID, body, raw_event
 from tests.outputs.approval.support import transitions
 
 OFF = "approval: {mode: 'off'}"
@@ -117,7 +117,7 @@ FREEZES = (
     "approval: {mode: 'on', max_per_hour: 1, "
     "rules: [{name: x, match: {event_types: [Freeze], max_duration: 8s}, action: approve}]}"
 )
-Then = Callable[[Bench], None]
+Then = Callable[[Bench], object]
 
 
 def listing(**fields: Any) -> Then:
@@ -205,6 +205,21 @@ def test_a_slow_disk_does_not_keep_the_exporter_from_looking(
     bench.show(raw_event())
     assert [ids for _, ids in bench.asked[before:]].count("") >= 8
     assert bench.approved == [FREEZE_ID]
+
+
+@pytest.mark.parametrize("wait", [after_recording, in_the_rate_limiter])
+def test_a_reload_with_another_address(
+    build: Build, monkeypatch: pytest.MonkeyPatch, wait: Callable[[Bench, pytest.MonkeyPatch, Then], None]
+) -> None:
+    """What is about to be approved at the former address is approved at the new one alone."""
+    with SimulatorServer(Simulator(idle=True, vm_name=VM, requests_per_second=0)) as former:
+        text = f"{APPROVE}\nimds: {{endpoint: '%s'}}"
+        bench = build(text % former.url, imds_endpoint=None)
+        bench.announce(raw_event())
+        wait(bench, monkeypatch, lambda bench: bench.reload(text % bench.imds.url))
+        former.simulator.set_document(body(raw_event()))
+        bench.advance(5)
+        assert (former.simulator.approvals, bench.approved) == ((), [FREEZE_ID])
 
 
 def test_an_answer_after_the_end(

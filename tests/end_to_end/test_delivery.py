@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.end_to_end.program import children, eventually, metric
 from tests.end_to_end.vm import Vm, event, stop
-from tests.receivers import http_receiver
+from tests.receivers import after, http_receiver
 
 
 def test_hanging_receivers_hold_up_nothing(vm: Vm) -> None:
@@ -65,6 +65,31 @@ def test_kills_of_the_sender_process_lose_nothing(vm: Vm) -> None:
 
             eventually(lambda: len(arrived()) == len(names) * len(ids))
     assert arrived().total() <= len(names) * (len(ids) + len(kills))
+
+
+def test_targets_that_fail_starve_no_other(vm: Vm) -> None:
+    """One that is well gets its messages, while eight answer slowly with errors about graver events."""
+    with contextlib.ExitStack() as stack:
+        failing = [stack.enter_context(http_receiver(after(1, 500))) for _ in range(8)]
+        well = stack.enter_context(http_receiver())
+        targets = [
+            {"name": f"t{number}", "url": f"json://{one.authority}/"} for number, one in enumerate(failing)
+        ]
+        routes = [
+            {"match": {"event_types": ["Reboot"]}, "targets": [one["name"] for one in targets]},
+            {"match": {"event_types": ["Freeze"]}, "targets": ["well"]},
+        ]
+        targets.append({"name": "well", "url": f"json://{well.authority}/"})
+        vm.configure(notifications={"targets": targets, "routes": routes})
+        with vm.running():
+            grave = [event(f"grave {number}", EventType="Reboot") for number in range(5)]
+            vm.tell(*grave)
+            failed = partial(metric, vm.url, "notifications_total", outcome="failed")
+            eventually(lambda: sum(failed(target=f"t{number}") for number in range(8)) >= 8)
+            vm.tell(*grave, *(event(f"freeze {number}", EventType="Freeze") for number in range(6)))
+            eventually(lambda: len(well.requests) == 6)
+        for receiver in failing:
+            receiver.mood = 500
 
 
 def test_a_stop_waits_for_what_is_being_sent(vm: Vm) -> None:

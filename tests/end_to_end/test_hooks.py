@@ -1,6 +1,9 @@
 """Hooks of the running program: processes, input, time limits, and the end of the program."""
 
+import contextlib
 import json
+import os
+import signal
 from typing import Any
 
 from tests.end_to_end.program import eventually, get
@@ -90,3 +93,22 @@ def test_an_exporter_that_is_killed(vm: Vm) -> None:
     with vm.running():
         eventually(lambda: vm.count("drain", "succeeded") == 1)
         assert (vm.notes(), len(vm.left())) == (["begin 1", "begin 2"], 3)
+
+
+def test_a_service_manager_ends_hooks_too(vm: Vm) -> None:
+    """A stop that sends SIGTERM to all processes at once, as systemd's does: what that ended runs again."""
+    vm.configure(hook("hangs", NOTE + '; [ "$EVENT_ATTEMPT" = 2 ] || sleep 600'))
+    with vm.running() as process:
+        vm.tell(event("a"), event("b"))
+        eventually(lambda: len(vm.notes()) == 2)
+        # However busy the machine is, the exporter finds both together.
+        process.send_signal(signal.SIGSTOP)
+        for pid in vm.left():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGCONT)
+        stop(process)
+    with vm.running():
+        eventually(lambda: vm.count("hangs", "succeeded") == 2)
+    assert vm.notes()[2:] == ["hangs scheduled 2", "hangs scheduled 2"]
