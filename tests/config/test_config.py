@@ -12,20 +12,16 @@ REQUIRING = "{name: a, action: approve, require_hooks: [kubernetes.drain]}"
 
 
 def read(folder: Path, text: str, **overrides: Any) -> Config:
-    file = folder / "c.yml"
+    """Read a configuration whose addresses may have the variable TOKEN."""
+    file, mistakes = folder / "c.yml", Mistakes()
     file.write_text(text)
-    return app.load(file, Overrides(**overrides))
+    loaded = app.read(app.Options(file, Overrides(**overrides)), {"TOKEN": "secret"}, mistakes)
+    mistakes.check()
+    return loaded.config
 
 
 @pytest.mark.parametrize(
-    ("word", "mode"),
-    [
-        ("off", Mode.OFF),
-        ("on", Mode.ON),
-        ("false", Mode.OFF),
-        *(('"off"', Mode.OFF), ('"on"', Mode.ON), ('"true"', Mode.ON)),
-        ("dry_run", Mode.DRY_RUN),
-    ],
+    ("word", "mode"), [("off", Mode.OFF), ("on", Mode.ON), ('"true"', Mode.ON), ("dry_run", Mode.DRY_RUN)]
 )
 def test_modes(tmp_path: Path, word: str, mode: Mode) -> None:
     """Off and on are read, though YAML takes them for booleans."""
@@ -55,7 +51,7 @@ def test_switches(tmp_path: Path, word: str, value: object) -> None:
 def test_a_section_with_nothing_in_it(tmp_path: Path, text: str) -> None:
     """Whoever comments out all keys of a section gets its defaults, or those of the section around it."""
     assert read(tmp_path, text) == Config()
-    target = "{name: a, url: x, templates: {}}"
+    target = "{name: a, url: 'json://x', templates: {}}"
     assert (
         read(tmp_path, f"notifications: {{targets: [{target}]}}").notifications.targets[0].templates is None
     )
@@ -94,7 +90,7 @@ def test_what_is_refused(tmp_path: Path, text: str, message: str) -> None:
         "approval: {max_per_hour: 1}",
         "hooks: [{name: h, command: [sh, '']}]",
         "in_service: {match: {min_notice: 5m, max_notice: 5m}}",
-        "notifications: {targets: [{name: notify-me, url: x}, {name: oncall-7, url: x}]}",
+        "notifications: {targets: [{name: notify-me, url: 'json://x'}, {name: oncall-7, url: 'json://x'}]}",
         "notifications: {targets: [{name: a, webhook: 'https://a', headers: {X: ä}}]}",
         f"kubernetes: {{drain: {{enabled: true}}}}\napproval: {{rules: [{REQUIRING}]}}",
     ],
@@ -122,7 +118,6 @@ def test_where_the_state_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("word", "hint"),
     [
-        ("reboot", "did you mean Reboot?"),
         ("Frezze", "did you mean Freeze?"),
         ("Evacuate", "known are Freeze, Reboot, Redeploy, Preempt, Terminate, SpotRebalanceRecommendation"),
     ],
