@@ -148,6 +148,18 @@ def test_urls_as_the_services_show_them(proxy: TlsProxy, url: str, path: str) ->
     assert any(path in request.path for request in proxy.requests)
 
 
+@pytest.mark.parametrize("text_format", FORMATS)
+@pytest.mark.parametrize("service", [name for name in SERVICES if name != "pagerduty"])
+def test_long_messages_are_cut_not_refused(proxy: TlsProxy, service: str, text_format: TextFormat) -> None:
+    """What a service does not take whole arrives as far as it takes it, as one message that says so."""
+    many = tuple(f"vm_{number:04}_of_a_rather_long_name" for number in range(2000))
+    long = Templates(format=text_format, body="{{ event.id }}\n{{ event.resources | join(' ') }}")
+    assert send(message(resources=many), SERVICES[service], templates=long).delivered
+    assert len(proxy.requests) == 1
+    assert REBOOT_ID in texts(proxy.requests)
+    assert CUT in texts(proxy.requests)
+
+
 # With the characters that Apprise's plugin sends in a request, without the title if it has a field for it.
 SMALL = {
     "pushover": (f"pover://{'u' * 30}@{'t' * 30}", 1024),
