@@ -67,25 +67,6 @@ def test_the_first_rule_that_matches_decides() -> None:
     assert outcome(given=given, after=86400).rule == "freezes"
 
 
-@pytest.mark.parametrize(
-    ("resources", "leader", "due_after", "reason"),
-    [
-        (("b", VM, "c"), "first", 65, "22:01:05Z; 1 VM comes before this one"),
-        (("b", "c", "_westno_0"), "first", 125, "22:02:05Z; 2 VMs come before this one"),
-        (("b", "c", VM), "any", 5, "22:00:05Z"),
-    ],
-)
-def test_who_leads(resources: tuple[str, ...], leader: str, due_after: float, reason: str) -> None:
-    """The first of ``Resources`` after the delay, each other ``failover_after`` later; or all at once."""
-    rule = msgspec.structs.replace(FREEZES, delay=5)
-    given = settings(rule, leader=leader)
-    event = scheduled(resources=resources)
-    before = outcome(event, given, after=due_after - 0.001)
-    assert before.state is ApprovalState.WAITING
-    assert before.reason == f"not before 2026-03-04T{reason}"
-    assert outcome(event, given, after=due_after).state is ApprovalState.DUE
-
-
 @pytest.mark.parametrize("delay", [0.5, 1e12])
 def test_a_delay(delay: float) -> None:
     """It makes a new event wait, and nothing else, also if no calendar holds it."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from exporter.clock import SystemClock
 from exporter.outputs.hooks.command import Command, CommandResult, run
-from tests.end_to_end.program import eventually
+from tests.end_to_end.program import children, eventually
 
 MARK = "TEST_MARK"
 
@@ -99,25 +99,13 @@ def kill(pids: list[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def children() -> list[str]:
-    """Return the pids of this process's children, zombies included, each with the letter of its state."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        with contextlib.suppress(OSError, ValueError):
-            if folder.name.isdigit():
-                state, parent, *_ = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
-                if int(parent) == os.getpid():
-                    found.append(f"{folder.name} {state}")
-    return sorted(found)
-
-
-def descriptors() -> list[str]:
+def descriptors() -> set[str]:
     """Return what this process has open, each as its number and what it is."""
     found = []
     for link in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
             found.append(f"{link.name} {link.readlink()}")
-    return sorted(line for line in found if "/proc/" not in line)
+    return {line for line in found if "/proc/" not in line}
 
 
 @contextlib.contextmanager
@@ -134,4 +122,4 @@ def nothing_leaks() -> Iterator[None]:
 def _held() -> set[object]:
     # Each bench has a thread that ends with the sender process, which is this process here.
     threads = (thread for thread in threading.enumerate() if thread.name != "limits")
-    return {*descriptors(), *children(), *threads}
+    return {*descriptors(), *children(os.getpid()), *threads}

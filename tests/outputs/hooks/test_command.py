@@ -1,6 +1,5 @@
 """Commands: input, output, status, and why one cannot be started."""
 
-import errno
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -277,13 +276,3 @@ def test_what_cannot_be_passed_on() -> None:
     assert refused("true", **{"A=B": "c"}) == (
         "its command line or variables cannot be passed on: illegal environment variable name"
     )
-
-
-def test_no_descriptors_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the system says is the reason; it is a failure of this command, not of the thread that runs it."""
-
-    def none_left() -> tuple[int, int]:
-        raise OSError(errno.EMFILE, "Too many open files")
-
-    monkeypatch.setattr(os, "pipe", none_left)
-    assert refused("/bin/sh") == "/bin/sh: Too many open files"
