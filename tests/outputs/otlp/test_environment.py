@@ -12,6 +12,8 @@ from exporter.outputs.otlp.telemetry import Signal
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 TRACES = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+PROTOCOL = "OTEL_EXPORTER_OTLP_PROTOCOL"
+HEADERS = "OTEL_EXPORTER_OTLP_METRICS_HEADERS"
 TEMPORALITY = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
 HERE = "http://localhost:4318"
 OTLP = {"otlp": HERE}
@@ -76,45 +78,29 @@ def test_what_is_wanted(
             (Signal.TRACES, {TRACES: url}, f"{TRACES}{NO_URL}")
             for url in ("http://[::1/secret", "http://host:port/secret", "ftp://host", "http:///secret")
         ),
-        *(
-            (
-                signal,
-                {name: "zipkin"},
-                f"{name}: is not supported; use otlp, console or none",
-            )
-            for signal, name in (
-                (Signal.TRACES, "OTEL_TRACES_EXPORTER"),
-                (Signal.METRICS, "OTEL_METRICS_EXPORTER"),
-            )
+        (
+            Signal.METRICS,
+            {"OTEL_METRICS_EXPORTER": "zipkin"},
+            "OTEL_METRICS_EXPORTER: is not supported; use otlp, console or none",
         ),
-        *(
-            (signal, {ENDPOINT: HERE, f"OTEL_EXPORTER_{name}": "grpc"}, f"OTEL_EXPORTER_{name}{NO_GRPC}")
-            for signal, name in ((Signal.TRACES, "OTLP_PROTOCOL"), (Signal.METRICS, "OTLP_METRICS_PROTOCOL"))
-        ),
+        (Signal.TRACES, {ENDPOINT: HERE, PROTOCOL: "grpc"}, f"{PROTOCOL}{NO_GRPC}"),
         *(
             (
                 Signal.METRICS,
-                {ENDPOINT: HERE, name: f"a=b, {entry},"},
-                f"{name}: entry 2 is not valid; {ENCODE}",
+                {ENDPOINT: HERE, HEADERS: f"a=b, {entry},"},
+                f"{HEADERS}: entry 2 is not valid; {ENCODE}",
             )
-            for name in ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_METRICS_HEADERS")
             for entry in ("CANARY", "x=CANARYü", 'x="CANARY"', "x y=CANARY")
         ),
-        *(
-            (
-                Signal.LOGS,
-                variables | {"OTEL_RESOURCE_ATTRIBUTES": "a=b,CANARY"},
-                NO_PAIR,
-            )
-            for variables in ({ENDPOINT: HERE}, {"OTEL_LOGS_EXPORTER": "console"})
+        (
+            Signal.LOGS,
+            {"OTEL_LOGS_EXPORTER": "console", "OTEL_RESOURCE_ATTRIBUTES": "a=b,CANARY"},
+            NO_PAIR,
         ),
-        *(
-            (
-                signal,
-                {ENDPOINT: HERE, f"OTEL_EXPORTER_{name}": "CANARY"},
-                f"OTEL_EXPORTER_{name}: is not supported; use gzip, deflate or none",
-            )
-            for signal, name in ((Signal.TRACES, "OTLP_COMPRESSION"), (Signal.LOGS, "OTLP_LOGS_COMPRESSION"))
+        (
+            Signal.LOGS,
+            {ENDPOINT: HERE, "OTEL_EXPORTER_OTLP_LOGS_COMPRESSION": "CANARY"},
+            "OTEL_EXPORTER_OTLP_LOGS_COMPRESSION: is not supported; use gzip, deflate or none",
         ),
         (
             Signal.TRACES,
