@@ -61,8 +61,6 @@ def test_what_holds_without_routes(
     [
         ([Match()], "WestNO_0", f"{FREEZE_ID}/WestNO_0"),
         ([Match()], None, FREEZE_ID),
-        ([Match(target=Scope.ANY)], "WestNO_0", FREEZE_ID),
-        ([Match(target=Scope.OTHER)], "WestNO_9", FREEZE_ID),
         ([Match(), Match(target=Scope.ANY, transitions=ENDINGS)], "WestNO_0", FREEZE_ID),
         ([Match(), Match(("Reboot",), target=Scope.ANY)], "WestNO_0", f"{FREEZE_ID}/WestNO_0"),
     ],

@@ -67,22 +67,6 @@ def test_a_template_that_fails_is_refused(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("{{ event.not_before.year }}", "'None' has no attribute 'year'"),
-        ("{{ event.duration_seconds + 1 }}", "TypeError: unsupported operand"),
-        ("{{ event.resources[0] }}", "has no element 0"),
-    ],
-)
-def test_a_template_that_fails_where_something_is_missing(text: str, reason: str) -> None:
-    """It is not an error, but a gap that causes a warning."""
-    found = checked(body=text)
-    assert found.problem == ""
-    assert reason in found.gap
-    assert "tried with transition" in found.gap
-
-
-@pytest.mark.parametrize(
     "text",
     [
         "{{ event['__class__'] }}",
