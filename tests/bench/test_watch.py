@@ -340,6 +340,21 @@ def test_gone_while_the_exporter_was_down(build: Build, *, reboots: bool, outcom
     assert bench.metric("transitions_total", event_type="Reboot", transition=outcome) == 1
 
 
+def test_hooks_wait_for_the_name_on_another_boot(build: Build) -> None:
+    """Those that have run do not run again, and those for a phase that began meanwhile run once."""
+    bench = build(HOOK)
+    a, b = (raw_event(EventId=name) for name in ("a", "b"))
+    bench.show(a, b)
+    bench.simulator.set_fault(NAMELESS)
+    bench.clock.reboot()
+    bench.restart()
+    bench.show(a | STARTED, b)
+    assert sorted(ran(bench)) == [("a", "scheduled"), ("b", "scheduled")]
+    bench.simulator.set_fault(None)
+    bench.advance(70)
+    assert sorted(ran(bench)) == [("a", "scheduled"), ("a", "started"), ("b", "scheduled")]
+
+
 def test_a_reload_may_name_the_vm(build: Build) -> None:
     """A configured name precedes that of IMDS; without it the name is unknown again until IMDS tells it."""
     bench = start_nameless(build, "")
