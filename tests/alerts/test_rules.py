@@ -115,7 +115,7 @@ def test_every_metric_of_the_runbooks_exists(build: Build) -> None:
 
 PAGE = (ROOT / "docs" / "prometheus.md").read_text()
 BLOCKS = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-MONITOR, _ = (yaml.safe_load(block) for block in BLOCKS if block.startswith("apiVersion"))
+(MONITOR,) = (yaml.safe_load(block) for block in BLOCKS if block.startswith("apiVersion"))
 (SCRIPT,) = re.findall(r"^```sh\n([^`]*kubectl apply.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 JOB = "azure-scheduled-events-exporter"
 
