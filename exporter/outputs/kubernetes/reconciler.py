@@ -76,7 +76,7 @@ class NodeReconciler:
         except KubernetesError as error:
             if self._is_leaving and error.status in _REFUSED:
                 facts = {"node": self.name, "reason": str(error)}
-                log.warning("marks of an earlier configuration cannot be looked for", extra=facts)
+                log.warning("cannot look for marks of an earlier configuration", extra=facts)
                 self.is_done = True
             else:
                 self._calls.report(error)

@@ -104,4 +104,4 @@ def _check_templates(loaded: Loaded, sender: SenderProcess, mistakes: Mistakes) 
             log.warning(_UNCHECKED, extra={"what": dotted(keys), "reason": checked.failure})
         elif checked.gap:
             extra = {"key": dotted(keys), "reason": checked.gap, "remedy": _GAP_REMEDY}
-            log.warning("a template fails where Azure leaves something out", extra=extra)
+            log.warning("template fails for events with missing values", extra=extra)

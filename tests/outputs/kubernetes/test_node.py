@@ -736,7 +736,7 @@ def test_a_node_that_may_not_be_read(start: Start, caplog: pytest.LogCaptureFixt
     bench, api = start(None, prepare=lambda api: api.refused.update({"get nodes": status}), conditions=False)
     bench.advance(60)
     assert (api.calls, bench.api("problems")) == (["get nodes"], [])
-    assert caplog.messages.count("marks of an earlier configuration cannot be looked for") == 1
+    assert caplog.messages.count("cannot look for marks of an earlier configuration") == 1
 
 
 def started(bench: Bench) -> list[dict[str, Any]]:
