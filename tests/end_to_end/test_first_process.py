@@ -7,18 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders import body, raw_event
 from tests.end_to_end.program import children, eventually
-from tests.faults.running import running
+from tests.end_to_end.vm import event, hook, one_vm
 
 _NAMESPACE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 # Whoever is not root makes the namespace in one of users, or by sudo.
 WAYS = (_NAMESPACE, (*_NAMESPACE, "--user", "--map-root-user"), ("sudo", "--non-interactive", *_NAMESPACE))
-CONFIG = """
-hooks:
-  - name: leaves
-    command: [/bin/sh, -c, "for n in 1 2 3; do setsid sh -c 'sleep 0.2; echo left >> {folder}/left' & done"]
-"""
+LEAVES = "for n in 1 2 3; do setsid sh -c 'sleep 0.2; echo left >> $HERE/notes' & done"
 
 
 @pytest.fixture(scope="module")
@@ -43,20 +38,21 @@ def first_process(parent: int) -> int:
 
 def test_it_reaps_what_hooks_leave_behind(tmp_path: Path, prefix: tuple[str, ...]) -> None:
     """Orphans of hooks do not remain zombies; SIGTERM still ends the program properly."""
-    with running(tmp_path, config=CONFIG.format(folder=tmp_path), prefix=prefix) as program:
-        program.show(body(raw_event(), incarnation=2), 2)
-        eventually(lambda: (tmp_path / "left").read_text().count("left") == 3)
-        first = first_process(program.process.pid)
-        # The exporter itself is all that is left below the first process.
-        eventually(lambda: len(children(first)) == 1)
-        (exporter,) = children(first)
-        assert program.get("/-/healthy")
-        sudo = prefix[:2] if prefix[0] == "sudo" else ()
-        subprocess.run([*sudo, "kill", "-TERM", str(first)], check=True)
-        assert program.process.wait(30) == 0
-        assert not Path(f"/proc/{exporter}").exists()
-    assert "stopped" in program.log.read_text()
-    assert "raceback" not in program.log.read_text()
+    with one_vm(tmp_path) as vm:
+        vm.configure(hook("leaves", LEAVES))
+        with vm.running(prefix=prefix) as process:
+            vm.tell(event())
+            eventually(lambda: vm.notes() == ["left"] * 3)
+            first = first_process(process.pid)
+            # The exporter itself is all that is left below the first process.
+            eventually(lambda: len(children(first)) == 1)
+            (exporter,) = children(first)
+            sudo = prefix[:2] if prefix[0] == "sudo" else ()
+            subprocess.run([*sudo, "kill", "-TERM", str(first)], check=True)
+            assert process.wait(30) == 0
+            assert not Path(f"/proc/{exporter}").exists()
+        assert vm.log("stopped")
+        assert "raceback" not in vm.log_file.read_text()
 
 
 @pytest.mark.parametrize(("end", "status"), [("exit 0", 0), ("exit 3", 3), ("kill -KILL $$", 137)])

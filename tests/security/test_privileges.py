@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.program import eventually
-from tests.faults.running import running
+from tests.end_to_end.vm import EVENT, one_vm, stop
 from tests.receivers import http_receiver
-from tests.security.support import DOCUMENT, approvals, approved, configuration, runs
+from tests.security.support import EVENTS, configure
 
 NOBODY = 65534
 _NOTHING = ("--inh-caps=-all", "--ambient-caps=-all", "--no-new-privs")
@@ -45,18 +45,20 @@ def status(pid: int) -> dict[str, str]:
 
 def test_everything_works_without_privileges(open_folder: Path, prefix: tuple[str, ...]) -> None:
     """Polling, serving, the state, a hook, messages and an approval; and a stop in good order."""
-    with http_receiver() as receiver:
+    with http_receiver() as receiver, one_vm(open_folder) as vm:
         environ = {"ONCALL_URL": f"json://{receiver.authority}", "HOME": "/nonexistent"}
-        text = configuration(open_folder)
-        with running(open_folder, config=text, environ=environ, prefix=prefix) as program:
-            program.show(DOCUMENT, 2)
-            eventually(lambda: approved(program) and len(receiver.requests) == 3)
-            found = status(program.process.pid)
-            written = program.stop()
+        configure(vm)
+        with vm.running(prefix=prefix, **environ) as process:
+            vm.tell(*EVENTS)
+            eventually(lambda: len(receiver.requests) == 3)
+            found = status(process.pid)
+            stop(process)
+        assert vm.notes() == [EVENT]
+        assert [approval.event_id for approval in vm.imds.simulator.approvals] == [EVENT]
+        written = vm.log_file.read_text()
     assert {found[name] for name in ("CapEff", "CapPrm", "CapInh", "CapAmb")} == {"0" * 16}
     assert found["NoNewPrivs"] == "1"
     if f"--reuid={NOBODY}" in prefix:
         assert set(found["Uid"].split()) == {str(NOBODY)}
-    assert runs(open_folder)
-    assert approvals(program) == 1
     assert "degraded" not in written
+    assert "raceback" not in written

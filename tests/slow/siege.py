@@ -34,10 +34,10 @@ import bcrypt
 from tests.builders import body, raw_event
 from tests.end_to_end.program import children, eventually, proportional
 from tests.faults.documents import LARGEST, Listed, largest
-from tests.faults.running import Running, running
 from tests.http_server import Connection, Request, answer, serving
 from tests.outputs.kubernetes.api import NODE, Api, served
 from tests.slow.attackers import attacked
+from tests.slow.running import Running, running
 from tests.web.certificates import Pki
 
 LIMIT_MIB = 160

@@ -53,12 +53,6 @@ class Running(NamedTuple):
             within=within,
         )
 
-    def value(self, series: str) -> float:
-        """Return a series of the metrics."""
-        lines = self.get("/metrics").decode().splitlines()
-        name = f"azure_scheduled_events_{series} "
-        return next(float(line[len(name) :]) for line in lines if line.startswith(name))
-
     def files(self) -> int:
         """Count the open files."""
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
@@ -90,8 +84,6 @@ def running(
 
     file, log, port = folder / "config.yml", folder / "log", free_port()
     file.write_text(config)
-    # With a prefix another user may run it.
-    file.chmod(0o644)
     flags = ("--instance.name", "WestNO_0", "--config.file", str(file), *flags)
     with (
         serving(azure) as imds,
