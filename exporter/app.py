@@ -82,7 +82,11 @@ def checked(options: Options, environ: Mapping[str, str], mistakes: Mistakes) ->
 
 
 def load(file: Path | None, overrides: Overrides) -> Config:
-    """Load a configuration without addresses, and so without secrets, or raise ConfigurationError."""
+    """Load a configuration without addresses, and so without the secrets of the exporter.
+
+    Raises:
+        ConfigurationError: something is wrong; with file and line where there is one.
+    """
     mistakes = Mistakes()
     loaded = _parsed(Options(file, overrides), mistakes)
     mistakes.check()
@@ -223,8 +227,9 @@ class App:
     def reload(self) -> None:
         """Read the configuration again and apply it, in this thread; one at a time.
 
-        After a ConfigurationError, the current one stays in use. While the exporter stops, this is a
-        StoppingError.
+        Raises:
+            ConfigurationError: it is invalid; the current one stays in use.
+            StoppingError: the exporter is stopping.
         """
         with self._reloading:
             if self._is_stopping:

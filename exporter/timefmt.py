@@ -61,7 +61,9 @@ def parse_duration(value: object) -> float:
     """Return a duration in seconds.
 
     Units are ordered from the largest, each at most once, as in Prometheus' configuration; ``0`` needs none.
-    Any other text, and more than 100 years, is a ValueError.
+
+    Raises:
+        ValueError: the text is not a valid duration, or one of more than 100 years.
     """
     text = str(value)
     if text == "0":

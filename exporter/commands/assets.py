@@ -9,7 +9,11 @@ from exporter.errors import ExporterError, cause
 
 
 def write(directory: Path) -> Iterator[Path]:
-    """Write the files into a new directory, and yield each of its parts once it is written."""
+    """Write the files into a new directory, and yield each of its parts once it is written.
+
+    Raises:
+        ExporterError: the directory is not empty, or cannot be written.
+    """
     package = Path(exporter.__file__).parent
     installed = package / "assets"
     source = installed if installed.is_dir() else package.parent

@@ -316,10 +316,13 @@ class Overrides(msgspec.Struct, frozen=True):
 
 
 def state_directory(config: Config) -> Path:
-    """Return the directory for the state: the configured one, systemd's, or the platform's default."""
+    """Return the directory for the state: the configured one, systemd's, or the platform's default.
+
+    Raises:
+        ConfigurationError: its path is not UTF-8 text, so that page and API could not show it.
+    """
     chosen = config.state.directory or os.environ.get("STATE_DIRECTORY", "").split(":")[0]
     path = Path(chosen) if chosen else _default_directory()
-    # Page and API could not show it.
     if not is_encodable(str(path.absolute())):
         raise ConfigurationError("the path of the state directory is not UTF-8 text; set state.directory")
     return path

@@ -114,8 +114,10 @@ def convert_sound(file: YamlFile, kind: type[T], mistakes: Mistakes) -> T:
     """Return the valid part of the file's data as a msgspec type; add errors to ``mistakes``.
 
     A faulty key is left out, or empty if it is required. If one value of a list or mapping is faulty, all of
-    it is. A key without a value is ignored, such as a section whose keys are all commented out. If no part is
-    valid, or there are too many mistakes, they are raised as a ConfigurationError.
+    it is. A key without a value is ignored, such as a section whose keys are all commented out.
+
+    Raises:
+        ConfigurationError: no part is valid, or there are too many mistakes.
     """
     converter = _Converter(file, mistakes)
     for keys, line, first in file.repeated:

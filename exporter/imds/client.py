@@ -200,14 +200,21 @@ class ImdsClient:
         self._transport = Transport(self.endpoint)
 
     def fetch(self) -> bytes:
-        """Return the document of scheduled events, or raise ImdsError, as for one of over 1 MiB."""
+        """Return the document of scheduled events, for `exporter.model.documents.decode_document`.
+
+        Raises:
+            ImdsError: IMDS did not answer with status 200 and at most 1 MiB in time.
+        """
         return self._events.ask(self._ask_events, self._events_timeout)
 
     def approve(self, event_id: str, confirm: Callable[[], None] = lambda: None) -> None:
         """Approve an event, which may then start before its NotBefore, for every VM in its ``Resources``.
 
         ``confirm`` is called immediately before the request, after waiting for the rate limit. If it raises
-        an exception, nothing is sent. After an ImdsError, approving again is harmless.
+        an exception, nothing is sent.
+
+        Raises:
+            ImdsError: IMDS did not confirm it; approving again is harmless.
         """
         body = msgspec.json.encode({"StartRequests": [{"EventId": event_id}]})
         # Approving is the same in all versions, and the newest may not be known.
@@ -219,7 +226,11 @@ class ImdsClient:
         return decode_instance(self._ask_instance().body)
 
     def date(self) -> datetime:
-        """Return the time of the clock of IMDS, or raise ImdsError if no answer has a valid header Date."""
+        """Return the time of the clock of IMDS, by the header Date of an answer with facts about this VM.
+
+        Raises:
+            ImdsError: there is no such answer, or it has no valid one.
+        """
         answer = self._ask_instance()
         at = answer.date()
         if at is None:

@@ -15,8 +15,11 @@ def listen(address: str) -> socket.socket:
     """Listen on an address such as ``:9843`` or ``[::]:9843`` (every interface, IPv4 and IPv6).
 
     Connections are queued from then on. A host name resolves to its first IPv4 address, or to its first
-    address if it has no IPv4 address. A malformed address or an unknown host is a ConfigurationError, one
-    that cannot be bound an ExporterError.
+    address if it has no IPv4 address.
+
+    Raises:
+        ConfigurationError: the address is malformed, or its host is unknown.
+        ExporterError: it cannot be bound.
     """
     host, port = _split(address)
     try:

@@ -211,7 +211,8 @@ class Disk:
     def open(self) -> bool:
         """Create the directory, take its lock, and open the file or create an empty one.
 
-        Return whether the file has a table; an empty one has to be overwritten.
+        Returns:
+            whether the file has a table; an empty one has to be overwritten.
         """
         self.close()
         files.make_directory(self.directory)

@@ -303,7 +303,11 @@ class Watch:
         self._decide()
 
     def poll(self, imds: ImdsClient) -> ImdsError | None:
-        """Fetch the document once and process it; return the failure of IMDS, None after a success."""
+        """Fetch the document once and process it.
+
+        Returns:
+            the failure of IMDS, None after a success; those of the disk are neither returned nor raised.
+        """
         started = self._clock.monotonic()
         try:
             body = imds.fetch()

@@ -132,7 +132,8 @@ class _WebFile(msgspec.Struct, frozen=True):
 def load(path: Path) -> WebSettings:
     """Load and validate a file, and the certificates and keys that it names, relative to itself.
 
-    A ConfigurationError has file, line, key and remedy, and no secret.
+    Raises:
+        ConfigurationError: the file is invalid; with file, line, key and remedy, and no secret.
     """
     file, mistakes = yamlfile.read(path), Mistakes()
     content = loading.convert_sound(file, _WebFile, mistakes)
@@ -239,7 +240,11 @@ class _ContextBuilder:
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 
     def build(self) -> tuple[ssl.SSLContext, tuple[Path, ...]]:
-        """Return the context and the files it was read from, or raise ConfigurationError."""
+        """Return the context, and the files it was read from.
+
+        Raises:
+            ConfigurationError: a file is missing, the key does not match, a setting cannot be honoured.
+        """
         for key, remedy in _NOT_HERE.items():
             if getattr(self._section, key):
                 raise self._error(key, f"is not supported by this exporter; {remedy}")

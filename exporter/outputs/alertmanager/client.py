@@ -49,14 +49,19 @@ class Client:
     def post(self, alerts: Sequence[dict[str, Any]]) -> float:
         """Post ``postableAlerts``; return by how many seconds this VM's clock is ahead of Alertmanager's.
 
-        After an AlertmanagerError it may be unknown whether they were accepted.
+        Raises:
+            AlertmanagerError: they were not accepted, or it is unknown whether they were.
         """
         sent = self._clock.now()
         answer = self._ask("POST", "/api/v2/alerts", msgspec.json.encode(alerts))
         return answer.clock_offset(sent, self._clock.now())
 
     def look(self) -> None:
-        """Raise AlertmanagerError if the API does not answer to these credentials; nothing is changed."""
+        """Check that the API answers to these credentials; nothing is changed.
+
+        Raises:
+            AlertmanagerError: it does not.
+        """
         self._ask("GET", "/api/v2/status", None)
 
     def close(self) -> None:

@@ -43,8 +43,10 @@ class Child:
     def process(self, request: Request) -> bool:
         """Process a request, and return whether another one may follow.
 
-        After a failure none may: what the attempt has left in memory would count for the next one. If the
-        exporter does not wait for the result any more, that is an OSError.
+        After a failure none may: what the attempt has left in memory would count for the next one.
+
+        Raises:
+            OSError: the exporter does not wait for the result any more.
         """
         result = self.result(request)
         self._say(result)

@@ -73,8 +73,10 @@ class Children:
         """Pass a request to an idle child, preferably that of the lane's last request, or to a new one.
 
         ``hear`` is called with each line that the child writes, and returns whether the child waits for
-        another request after it. The kernel ends the child after ``seconds``. If the process cannot be
-        started, that is an OSError.
+        another request after it. The kernel ends the child after ``seconds``.
+
+        Raises:
+            OSError: the process cannot be started.
         """
         stream = self._reused(lane)
         if stream is None or not self._converse(lane, stream, request, hear, seconds):
@@ -240,7 +242,11 @@ def _load() -> None:
 
 
 def _serve(channel: socket.socket) -> None:
-    """Fork a child for each socket until the exporter closes the channel, or sends none for ten minutes."""
+    """Fork a child for each socket until the exporter closes the channel.
+
+    Raises:
+        TimeoutError: no socket was received for ten minutes.
+    """
     # The CPU time of children is added to that of this process, and none stays as a zombie.
     signal.signal(signal.SIGCHLD, _reap)
     channel.settimeout(_IDLE_SECONDS)

@@ -229,7 +229,11 @@ def _address(
 
 
 def reread(address: Address) -> Address:
-    """Return an address with the URL that its file has by now, or raise ConfigurationError."""
+    """Return an address with the URL that its file has by now.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or nothing can be sent to what it has.
+    """
     file = YamlFile()
     url = _url_in_file(address.url_file, address.keys, file)
     if problem := fault(url):

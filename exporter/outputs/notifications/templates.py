@@ -101,8 +101,10 @@ class Template:
     """A template, compiled for one format.
 
     Lines with only a block leave no blank lines. None is rendered as ``unknown``, a time as ``2026-03-04
-    22:15:00 UTC``, a list as its items separated by commas. Wrong syntax, or a name, field or filter that
-    does not exist, is a TemplateError.
+    22:15:00 UTC``, a list as its items separated by commas.
+
+    Raises:
+        TemplateError: its syntax is wrong, or it uses a name, field or filter that does not exist.
     """
 
     def __init__(self, text: str, style: Style) -> None:
@@ -133,7 +135,11 @@ class Template:
             raise TemplateError("is nested too deeply") from error
 
     def render(self, values: dict[str, Any]) -> str:
-        """Return the text for these values, or raise TemplateError if it fails or is too long."""
+        """Return the text for these values.
+
+        Raises:
+            TemplateError: it fails with these values, or its output is too long.
+        """
         try:
             text = self._compiled.render(values).strip()
         except MemoryError:
@@ -151,7 +157,11 @@ def _compiled(text: str, style: Style) -> Template:
 
 
 def render(key: str, templates: Templates, message: Message, now: datetime, exporter_url: str) -> str:
-    """Return the text of the template ``title`` or ``body`` for a message, or raise TemplateError."""
+    """Return the text of the template ``title`` or ``body`` for a message.
+
+    Raises:
+        TemplateError: it does not compile, fails, or takes too much memory.
+    """
     style = _style(key, templates)
     template = _compiled(getattr(templates, key), style)
     rendered = template.render(variables(message, now, style, exporter_url))

@@ -17,7 +17,11 @@ class Children:
         self._running: set[subprocess.Popen[bytes]] = set()
 
     def exchange(self, lane: str, request: bytes, hear: Callable[[bytes], bool], seconds: float) -> None:
-        """Pass a request to a process, which is ended after ``seconds``, and its answers to ``hear``."""
+        """Pass a request to a process, which is ended after ``seconds``, and its answers to ``hear``.
+
+        Raises:
+            OSError: the process cannot be started.
+        """
         process = subprocess.Popen(  # noqa: S603  # this program itself
             protocol.command(),
             env=self._environ,

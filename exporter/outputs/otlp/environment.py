@@ -39,7 +39,10 @@ _RATIO = "traceidratio"
 def selected(signal: Signal, enabled: Literal["auto"] | bool, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the exporters of a signal to use, each with the receiver's name; none unless one is configured.
 
-    The name contains no secret. A variable with an invalid value is a ConfigurationError.
+    The name of a receiver contains no secret.
+
+    Raises:
+        ConfigurationError: a variable has an invalid value.
     """
     if enabled is False or _given(environ, "OTEL_SDK_DISABLED").lower() == "true":
         return {}
@@ -88,7 +91,11 @@ def sampled_share(environ: Mapping[str, str]) -> float:
 
 
 def interval(environ: Mapping[str, str]) -> float:
-    """Return the seconds between two pushes of metrics, at least 1, or raise ConfigurationError."""
+    """Return the seconds between two pushes of metrics, at least 1; the variable is in milliseconds.
+
+    Raises:
+        ConfigurationError: the variable is not a positive number.
+    """
     name = "OTEL_METRIC_EXPORT_INTERVAL"
     given = _given(environ, name)
     try:

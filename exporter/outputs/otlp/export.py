@@ -199,7 +199,11 @@ class TransportAdapter(BaseAdapter):
         cert: Any = None,
         proxies: Mapping[str, str] | None = None,
     ) -> requests.Response:
-        """Return the answer to a request, or raise requests.ConnectionError if there is no valid one."""
+        """Send a request, and return its answer.
+
+        Raises:
+            requests.ConnectionError: there is no answer, or none of the protocol.
+        """
         self.reset()
         url = request.url or ""
         body = request.body.encode() if isinstance(request.body, str) else request.body
