@@ -24,10 +24,11 @@ def line(style: Literal["logfmt", "json", "terminal"], message: str, **fields: A
 
 def test_logfmt() -> None:
     """Fields follow one another; what has spaces or quotes is quoted, None left out. Terminals get values."""
-    written = line("logfmt", "poll failed", reason="timeout", count=3, ratio=1 / 3, at=AT, left=None, on=True)
+    fields = {"reason": "timeout", "count": 3, "ratio": 1 / 3, "at": AT, "left": None, "on": True}
+    written = line("logfmt", "poll failed", **fields, names=("a", "b"))
     assert written == (
         'ts=2026-03-04T22:00:00.000Z level=warning component=watch msg="poll failed"'
-        " reason=timeout count=3 ratio=0.333333 at=2026-03-04T22:00:00Z on=true"
+        " reason=timeout count=3 ratio=0.333333 at=2026-03-04T22:00:00Z on=true names=a,b"
     )
     assert line("terminal", "said", why="this", more=2) == "warning: said: this; 2"
 

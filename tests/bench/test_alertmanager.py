@@ -59,11 +59,11 @@ def names(alerts: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def test_an_event_is_an_alert_in_each_phase(build: Build, receiver: Receiver) -> None:
-    """It is posted at once, at each change and every minute, and its end once."""
-    more = ", labels: {cluster: west}"
+    """It is posted at once, at each change and every minute, and its end once; one of others is none."""
+    more = ", labels: {cluster: west}, match: {target: any}"
     web = "web: {external_url: 'https://vm-1/', runbook_url: 'https://wiki/runbooks'}"
     bench = build(f"{web}\n{settings(receiver, more=more)}")
-    bench.show(REBOOT, wait=2)
+    bench.show(REBOOT, raw_event(Resources=["WestNO_9"]), wait=2)
     (alert,) = posted(receiver)
     assert receiver.requests[0].path == "/api/v2/alerts"
     assert alert["labels"] == {

@@ -450,3 +450,17 @@ def test_the_resource_after_a_restart_without_facts(build: Build, *, reboots: bo
     assert before[1] == VM
     after = [socket.gethostname()] * 2 if reboots else before
     assert [receiver.attributes[name] for name in names] == after
+
+
+def test_what_cannot_be_set_up(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the SDK refuses a variable the reason is reported, and records are queued until that is fixed."""
+    bench = build()
+    with monkeypatch.context() as patch:
+        reason = ValueError("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT must be a non-negative integer but got x")
+        patch.setattr("exporter.outputs.otlp.logs.exporter", Mock(side_effect=reason))
+        bench.reload(LOGS)
+        bench.show(raw_event())
+        assert "cannot be set up: OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT" in bench.api("problems")[0]
+        bench.restart()
+    bench.restart()
+    assert (ids(bench), bench.api("problems")) == ([FREEZE_ID], [])

@@ -8,13 +8,16 @@ import requests
 from exporter.app import App, Options
 from exporter.clock import FastClock, SystemClock
 from exporter.commands.demo import Demo, Messages, demonstrating, frame, marked
-from exporter.config.addresses import Address
+from exporter.config import Overrides
+from exporter.config.addresses import Address, NotifyUrls
 from exporter.model.messages import Delivery, Rendered, Severity
 from exporter.outputs.notifications.planning import Plan
+from exporter.simulator import Simulator, SimulatorServer
 from tests.bench.senders import MemorySender
-from tests.builders import message
+from tests.builders import body, message, raw_event
 from tests.clocks import NOW, HandClock
 from tests.end_to_end.program import eventually
+from tests.receivers import http_receiver
 from tests.web.support import freeze, life, snapshot
 
 
@@ -110,6 +113,21 @@ def test_all_of_the_demo_has_one_clock() -> None:
     assert f'datetime="{listed["not_before"]}" data-count="in"' in page
     assert 'data-speed="60.0"' in page
     assert picture["events"][0]["starts"][:19] == listed["not_before"][:19]
+
+
+def test_the_demo_of_another_imds() -> None:
+    """It shows the events of that one in real time, and sends messages about them."""
+    with SimulatorServer(Simulator(idle=True, vm_name="WestNO_0")) as imds, http_receiver() as chat:
+        imds.simulator.set_document(body(raw_event()))
+        options = Options(
+            listen_address="127.0.0.1:0",
+            notify=NotifyUrls([f"json://{chat.authority}/"]),
+            overrides=Overrides(imds_endpoint=imds.url),
+        )
+        with demonstrating(options, SystemClock()) as shown:
+            eventually(lambda: chat.requests)
+            eventually(lambda: shown.messages.arrivals()[0].plain == "notify-1 (json://127.0.0.1): arrived")
+            assert (len(shown.events), shown.clock.speed) == (1, 1)
 
 
 def test_how_late_a_message_of_the_demo_is() -> None:
