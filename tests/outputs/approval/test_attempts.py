@@ -66,8 +66,7 @@ def test_a_fault_of_this_program_is_tried_again(build: Build, caplog: pytest.Log
 
 
 @pytest.mark.parametrize("takes", [10.0, 30.0])
-@pytest.mark.parametrize("interval", ["1s", "1h"])
-def test_tries_are_at_most_20_s_apart(build: Build, takes: float, interval: str) -> None:
+def test_tries_are_at_most_20_s_apart(build: Build, takes: float) -> None:
     """From one try to the next, however long IMDS keeps a try waiting, unless that alone is longer."""
     bench = build(approving())
 
@@ -77,7 +76,7 @@ def test_tries_are_at_most_20_s_apart(build: Build, takes: float, interval: str)
 
     bench.before_answer = wait
     bench.show(raw_event())
-    bench.reload(approving(imds={"poll_interval": interval}))
+    bench.reload(approving(imds={"poll_interval": "1h"}))
     bench.advance(300)
     gaps = [later - earlier for earlier, later in itertools.pairwise(tries(bench))]
     assert len(gaps) > 5

@@ -130,12 +130,6 @@ def test_a_flood_from_what_lives_on_holds_up_nothing() -> None:
     eventually(lambda: not done.left)
 
 
-def test_output_of_a_child_that_ends_soon_is_still_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a moment after the end of the command, its children's output counts too."""
-    monkeypatch.setattr(command, "LINGER_SECONDS", 30.0)
-    assert ran(*shell("(sleep 0.2; echo late) & echo early")).lines == ["early", "late"]
-
-
 def test_a_failing_callback_leaves_no_process() -> None:
     """After any error in the exporter, the command does not keep running unsupervised."""
     seen: list[str] = []

@@ -40,7 +40,6 @@ def test_an_answer_that_drips(tmp_path: Path, drops: bytes) -> None:
     ("status", "body", "message"),
     [
         (299, b"{", "not a valid answer: Input data was truncated"),
-        (200, b'{"metadata": {"name": "\xff"}}', "not a valid answer: "),
         (200, b"[" * 100_000, "not a valid answer: "),
         (300, b'{"message": "elsewhere"}', "status 300: elsewhere"),
         (502, b"<p>Bad\ngateway \xff</p>", "status 502: <p>Bad gateway \ufffd</p>"),

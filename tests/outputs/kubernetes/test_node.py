@@ -346,10 +346,7 @@ def test_a_budget_until_delete_before(start: Start, caplog: pytest.LogCaptureFix
 
 @pytest.mark.parametrize(
     ("event", "graces"),
-    [
-        ({"NotBefore": "", "EventStatus": "Started"}, {"web": 25}),
-        ({"NotBefore": "soon"}, {"web": None}),
-    ],
+    [({"NotBefore": "", "EventStatus": "Started"}, {"web": 25}), ({"NotBefore": "soon"}, {"web": None})],
     ids=["started without notice", "unreadable"],
 )
 def test_no_deadline(start: Start, event: dict[str, Any], graces: dict[str, int | None]) -> None:

@@ -157,11 +157,7 @@ def test_times_in_another_zone() -> None:
     """All times of a message are in one zone, each with the abbreviation of its day."""
     berlin, due = "Europe/Berlin", datetime(2026, 3, 29, 12, tzinfo=UTC)
     found = rendered(
-        message(
-            Transition.UPDATED,
-            not_before=due,
-            changes=(Change("not_before", NOT_BEFORE, due),),
-        ),
+        message(Transition.UPDATED, not_before=due, changes=(Change("not_before", NOT_BEFORE, due),)),
         NOW + timedelta(minutes=1),
         timezone=berlin,
     )

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote_plus
 
 import pytest
 
@@ -12,7 +11,7 @@ from exporter.config.addresses import Address
 from exporter.model.lifecycle import Transition
 from exporter.model.messages import Delivery, Message
 from exporter.outputs.notifications.child import Child
-from tests.builders import REBOOT_ID, message
+from tests.builders import message
 from tests.end_to_end.program import free_port
 from tests.outputs.notifications.sending import send
 from tests.receivers import Receiver, http_receiver
@@ -20,7 +19,6 @@ from tests.receivers import Receiver, http_receiver
 CANARY = "canary0123456789abcdef"
 HEADER = "00-c7061bacafdc4513b24baa5f13a16123-00f067aa0ba902b7-01"
 MESSAGE = message()
-TITLE = "[WARNING] Reboot scheduled: vm_0 at 22:15 UTC (15 min)"
 
 
 @pytest.mark.parametrize(
@@ -77,23 +75,6 @@ def test_a_proxy_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with http_receiver(407) as proxy:
         words = f"the proxy http://{proxy.authority} answered 407 (Proxy Authentication Required)"
         assert reason(proxy.authority, "jsons://receiver.test/") == words
-
-
-@pytest.mark.parametrize(
-    ("url", "word"),
-    [
-        ("ntfy://{}/topic", ""),
-        ("gotify://{}/token", ""),
-        ("mmost://{}/abcdefghijklmnopqrstuvwxyz", ""),
-        ("form://{}/", "&type=warning"),
-        ("xml://{}/", ">warning<"),
-    ],
-)
-def test_services_of_plain_text_have_it_all(receiver: Receiver, url: str, word: str) -> None:
-    """Where neither colour nor markup is shown, the words still say it."""
-    assert send(MESSAGE, url.format(receiver.authority)).delivered
-    text = unquote_plus(receiver.requests[0].body.decode())
-    assert all(part in text for part in (TITLE, REBOOT_ID, word))
 
 
 def test_included_files(tmp_path: Path, receiver: Receiver) -> None:

@@ -172,10 +172,7 @@ def test_lines_of_blocks_leave_no_blank_lines() -> None:
 @pytest.mark.parametrize(
     ("text_format", "expected"),
     [
-        (
-            "markdown",
-            r"\*a\* \[b\](http://c) \<i>d\</i> \`e\` \\f \~\~g\~\~ \|h\| \&lt; _i\_ j_k # l",
-        ),
+        ("markdown", r"\*a\* \[b\](http://c) \<i>d\</i> \`e\` \\f \~\~g\~\~ \|h\| \&lt; _i\_ j_k # l"),
         ("text", "*a* [b](http://c) <i>d</i> `e` \\f ~~g~~ |h| &lt; _i_ j_k # l"),
         ("html", "*a* [b](http://c) &lt;i&gt;d&lt;/i&gt; `e` \\f ~~g~~ |h| &amp;lt; _i_ j_k # l"),
     ],

@@ -36,7 +36,6 @@ NO_GRPC = (
         ("auto", {}, {}),
         ("auto", {ENDPOINT: HERE}, OTLP),
         ("auto", {TRACES: f"{HERE}/v1/traces"}, OTLP),
-        ("auto", {"OTEL_TRACES_EXPORTER": "otlp"}, {}),
         ("auto", {"OTEL_TRACES_EXPORTER": "console"}, CONSOLE),
         ("auto", {"OTEL_TRACES_EXPORTER": "none", ENDPOINT: HERE}, {}),
         ("auto", {"OTEL_TRACES_EXPORTER": " OTLP, console", ENDPOINT: HERE}, OTLP | CONSOLE),
@@ -48,7 +47,6 @@ NO_GRPC = (
         (True, {"OTEL_SDK_DISABLED": "true"}, {}),
         (False, {ENDPOINT: HERE, "OTEL_TRACES_EXPORTER": "console"}, {}),
         ("auto", {ENDPOINT: HERE, "OTEL_EXPORTER_OTLP_PROTOCOL": "HTTP/Protobuf"}, OTLP),
-        ("auto", {ENDPOINT: HERE, "OTEL_EXPORTER_OTLP_COMPRESSION": " GZIP"}, OTLP),
         (
             "auto",
             {ENDPOINT: "https://user:secret@[2001:db8::1]:4318/token"},
@@ -59,7 +57,6 @@ NO_GRPC = (
             {ENDPOINT: HERE, "OTEL_EXPORTER_OTLP_HEADERS": "Authorization=Bearer abc, x=%22a%3B%C3%BC,"},
             OTLP,
         ),
-        ("auto", {ENDPOINT: HERE, "OTEL_RESOURCE_ATTRIBUTES": "a=b=c, d=,"}, OTLP),
         ("auto", {ENDPOINT: HERE, TRACES: "https://otel.example/x"}, {"otlp": "https://otel.example"}),
     ],
 )
@@ -92,11 +89,7 @@ def test_what_is_wanted(
             )
             for entry in ("CANARY", "x=CANARYü", 'x="CANARY"', "x y=CANARY")
         ),
-        (
-            Signal.LOGS,
-            {"OTEL_LOGS_EXPORTER": "console", "OTEL_RESOURCE_ATTRIBUTES": "a=b,CANARY"},
-            NO_PAIR,
-        ),
+        (Signal.LOGS, {"OTEL_LOGS_EXPORTER": "console", "OTEL_RESOURCE_ATTRIBUTES": "a=b,CANARY"}, NO_PAIR),
         (
             Signal.LOGS,
             {ENDPOINT: HERE, "OTEL_EXPORTER_OTLP_LOGS_COMPRESSION": "CANARY"},
@@ -181,11 +174,9 @@ def test_how_long_a_try_may_take(given: str, seconds: float) -> None:
     [
         ({ENDPOINT: HERE}, OTLP, OTLP),
         ({TRACES: HERE}, {}, {}),
-        ({"OTEL_EXPORTER_OTLP_LOGS_ENDPOINT": HERE}, {}, OTLP),
         ({ENDPOINT: HERE, "OTEL_METRICS_EXPORTER": "none", "OTEL_LOGS_EXPORTER": "console"}, {}, CONSOLE),
         # Prometheus finds them on the page of metrics.
         ({ENDPOINT: HERE, "OTEL_METRICS_EXPORTER": "prometheus,otlp"}, OTLP, OTLP),
-        ({ENDPOINT: HERE, "OTEL_METRICS_EXPORTER": "prometheus"}, {}, OTLP),
         ({ENDPOINT: HERE, "OTEL_SDK_DISABLED": "true"}, {}, {}),
     ],
 )
