@@ -128,7 +128,7 @@ class WebApp:
     def _answer(self, request: Request) -> Response:
         route = self.routes.get(request.path.rstrip("/") or "/")
         if route is None:
-            return text("404 Not Found; / lists what there is", 404)
+            return text("404 Not Found; start at /", 404)
         methods, handler = route
         if request.method not in methods:
             return text("405 Method Not Allowed", 405, {"allow": ", ".join(methods)})

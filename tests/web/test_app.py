@@ -49,7 +49,7 @@ def test_routes(build: Build) -> None:
     bench = build()
     for method, paths, status, expected in (
         ("GET", "/ // /?x=1 /-/healthy/ /-/healthy?x=1&y", 200, ""),
-        ("GET", "/nowhere /metrics/x /api /-", 404, "404 Not Found; / lists what there is\n"),
+        ("GET", "/nowhere /metrics/x /api /-", 404, "404 Not Found; start at /\n"),
         ("POST", "/metrics /", 405, "GET, HEAD"),
         ("DELETE", "/metrics", 405, "GET, HEAD"),
         ("OPTIONS", "/metrics", 405, "GET, HEAD"),

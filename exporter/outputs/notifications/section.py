@@ -193,7 +193,7 @@ def fault(url: str) -> str:
     """Return why nothing can be sent to an Apprise URL, without repeating it; "" if that is not known."""
     # Apprise would find it out, but only once its process has started.
     if "://" not in url:
-        return NO_URL
+        return "is not a URL; write a variable as ${NAME}" if url.startswith("$") else NO_URL
     return next((remedy for pattern, remedy in _DEAD if pattern.search(url)), "")
 
 

@@ -73,6 +73,7 @@ def refused(folder: Path, text: str, urls: tuple[str, ...] = (), **environ: str)
         ("url_file: FOLDER/empty", "url_file: the file is empty; it must contain one Apprise URL"),
         ("url_file: FOLDER/two", "url_file: the file has more than one URL; it must contain one Apprise URL"),
         ("url: CANARY", f"url: {NO_URL}"),
+        ("url: $CANARY", "url: is not a URL; write a variable as ${NAME}"),
         ("url: 'foo://CANARY'", f"url: {UNKNOWN}"),
         ("url_file: FOLDER/bad", f"url_file: {NOT_TAKEN}"),
         *((f"url: '{url}'", f"url: Apprise does not accept this {reason}") for url, reason in MALFORMED),
