@@ -1,9 +1,12 @@
 """The watch of one VM: polls, its own name, restarts, defects in documents, and outages."""
 
+import getpass
 import json
 import logging
 import re
+import sys
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,7 +99,8 @@ def test_a_program_that_no_allowlist_names(build: Build, caplog: pytest.LogCaptu
     caplog.set_level(logging.INFO, "exporter")
     bench.simulator.set_fault(Fault("forbidden"))
     bench.advance(90)
-    remedy = "allow /metadata/scheduledevents and /metadata/instance to the executable /"
+    paths, executable = "/metadata/scheduledevents and /metadata/instance", Path(sys.executable).resolve()
+    remedy = f"allow {paths} to the executable {executable} of the user {getpass.getuser()}"
     (line,) = (record.__dict__ for record in caplog.records if record.getMessage() == "poll failed")
     assert remedy in line["error"]
     assert bench.api("problems") == [f"imds_forbidden: {line['error']}"]

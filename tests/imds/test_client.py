@@ -1,8 +1,6 @@
 """The client of IMDS against well-behaved servers on real sockets; `test_client_hostile` has the others."""
 
-import getpass
 import json
-import os
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -20,7 +18,7 @@ from tests.clocks import HandClock
 from tests.http_server import Connection, HttpServer, Request, answer, serving
 
 if sys.platform != "win32":
-    import pwd
+    pass
 
 DOCUMENT = b'{"DocumentIncarnation": 2, "Events": []}'
 
@@ -152,23 +150,6 @@ def test_each_refusal_has_its_remedy(status: int, words: str) -> None:
     assert "firewall" not in message
 
 
-def test_a_program_that_no_allowlist_names() -> None:
-    """After a 403 the message names what to allow: executable, user and both paths."""
-
-    def refuse(connection: Connection, _: Request) -> None:
-        connection.send(b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\n\r\n")
-        connection.hang_up()
-
-    with serving(refuse) as server, asking(server) as client:
-        error = failure(client.fetch)
-    assert error.status == 403
-    executable = str(Path(sys.executable).resolve())
-    user = getpass.getuser() if sys.platform == "win32" else pwd.getpwuid(os.geteuid()).pw_name
-    paths = "/metadata/scheduledevents and /metadata/instance"
-    assert "Metadata Security Protocol refuses what its allowlist" in str(error)
-    assert str(error).endswith(f": allow {paths} to the executable {executable} of the user {user}")
-
-
 @pytest.mark.parametrize(
     ("status", "connected", "sign"),
     [
@@ -270,19 +251,6 @@ def test_slow_fetch_does_not_hold_up_an_approval() -> None:
 
 def versions_asked(server: HttpServer) -> list[str]:
     return [request.path.partition("=")[2] for request in server.requests]
-
-
-@pytest.mark.parametrize("status", ["404 Not Found", "429 Too Many Requests", "500 Internal Server Error"])
-def test_an_imds_that_knows_no_version(status: str) -> None:
-    """Where the older version fails, too, the newest is asked for again at the next poll."""
-    clock = HandClock()
-    with serving(answer(status=status)) as server:
-        with asking(server, clock=clock) as client:
-            for _ in range(2):
-                assert failure(client.fetch).reason is not PollOutcome.SUCCESS
-                clock.pass_seconds(10)
-        all_ = ["2024-07-09", "2024-07-09", "2020-07-01", "2019-01-01", "2017-08-01"]
-        assert versions_asked(server) == (all_ if status.startswith("404") else all_[:1]) * 2
 
 
 def refusing(

@@ -52,26 +52,6 @@ def _serial(port: int, pki: Pki) -> str:
         return str(certificate["serialNumber"])
 
 
-def test_changed_users_hold_after_a_second(tmp_path: Path) -> None:
-    """Only a changed file is read, once a second, or at once by a reload, which raises what is wrong."""
-    path = write(tmp_path, _users("alice"))
-    setting = _House(path)
-    first = setting.config.current()
-    setting.clock.pass_seconds(60)
-    assert setting.config.current() is first
-    _rewrite(path, _users("bob"))
-    assert list(setting.config.current().users) == ["alice"]
-    setting.clock.pass_seconds(1)
-    assert list(setting.config.current().users) == ["bob"]
-    _rewrite(path, "nonsense: 1\n")
-    with pytest.raises(ConfigurationError, match=":1: nonsense: unknown key"):
-        setting.config.reload()
-    assert list(setting.config.current().users) == ["bob"]
-    _rewrite(path, _users("alice"))
-    setting.config.reload()
-    assert list(setting.config.current().users) == ["alice"]
-
-
 def test_a_broken_file_keeps_the_old_settings(tmp_path: Path) -> None:
     """It, or a missing one, is reported without secrets until the file is right again, were it as before.
 
