@@ -102,7 +102,7 @@ def test_unreadable_not_before_costs_only_itself(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [(0, 0), (9, 9), (5.0, 5), ("9", 9), (-1, None), ("-1", None), ("", None), (-7, None)],
+    [(0, 0), (5.0, 5), ("9", 9), (-1, None), ("-1", None), ("", None)],
 )
 def test_durations(value: Any, expected: int | None) -> None:
     """0 is a duration; -1 and everything else that cannot be one is unknown."""
@@ -126,20 +126,19 @@ def test_words_in_other_letters(field: str, attribute: str, written: str, known:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "shown"),
+    ("first", "second"),
     [
-        ({"EventType": "Reboot"}, {}, {}),
-        ({"EventId": FREEZE_ID.lower()}, {}, {}),
-        ({"DurationInSeconds": "1e999"}, {}, {}),
-        ({}, {"DurationInSeconds": "1e999"}, {}),
+        ({"EventType": "Reboot"}, {}),
+        ({"EventId": FREEZE_ID.lower()}, {}),
+        ({}, {"DurationInSeconds": "1e999"}),
     ],
 )
-def test_entries_that_contradict_each_other(first: Any, second: Any, shown: Any) -> None:
+def test_entries_that_contradict_each_other(first: Any, second: Any) -> None:
     """Of entries with one id the last readable one is shown, in doubt unless they are the same."""
     text = body(raw_event(**first), raw_event(**second)).replace(b'"1e999"', b"1e999")
     (event,) = decode_document(text).events
     doubt = "EventId: the document has several entries with this id, which differ"
-    assert event == scheduled(**shown, doubts=(doubt,))
+    assert event == scheduled(doubts=(doubt,))
     assert f"event {FREEZE_ID}: {doubt}" in [one.message for one in decode_document(text).defects]
     assert decode_document(body(raw_event(), raw_event())) == Document(1, (scheduled(),))
 
@@ -175,18 +174,19 @@ def test_an_incarnation_that_cannot_be_read(written: str, problem: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("item", "event_id", "problem"),
+    ("item", "problem"),
     [
-        (None, "", "Expected `object`, got `null`"),
-        ({}, "", "Object missing required field `EventId`"),
-        (raw_event(EventId=7), "", "Expected `str`, got `int` - at `$.EventId`"),
-        (raw_event(EventId=" "), "", "EventId is empty"),
+        (None, "Expected `object`, got `null`"),
+        ({}, "Object missing required field `EventId`"),
+        (raw_event(EventId=7), "Expected `str`, got `int` - at `$.EventId`"),
+        (raw_event(EventId=" "), "EventId is empty"),
+        (raw_event(EventId="x" * 257), "EventId has 257 characters; 256 are possible"),
     ],
 )
-def test_a_bad_event_is_lost_alone(item: Any, event_id: str, problem: str) -> None:
+def test_a_bad_event_is_lost_alone(item: Any, problem: str) -> None:
     """An event without id is reported; its neighbour stays."""
-    message = f"event {event_id or 'without a readable id'}: {problem}"
-    assert beside_good(item) == ((), (Defect(event_id, message, lost=True),))
+    defect = Defect("", f"event without a readable id: {problem}", lost=True)
+    assert beside_good(item) == ((), (defect,))
 
 
 @pytest.mark.parametrize(
@@ -223,6 +223,7 @@ def test_a_bad_field_is_lost_alone(field: str, value: Any, left: dict[str, Any],
     [
         ("Description", "x" * 2000, "x" * 2001, "cut from 2001 to 2000 characters"),
         ("EventStatus", "x" * 256, "x" * 257, "'xxxxxxxxxxxx...xxxxxxxxxxxxx' is not a status"),
+        ("EventType", "x" * 256, "x" * 257, "'xxxxxxxxxxxx...xxxxxxxxxxxxx' is not a type"),
         ("Resources", ["x" * 256], ["x" * 257], "['xxxxxxxxxxxx...xxxxxxxxxxxxx'] is not a list of names"),
         ("ResourceType", "x" * 256, "x" * 257, "cut from 257 to 256 characters"),
         ("DurationInSeconds", 3_999_999_999, 4_000_000_000, "4000000000 is not a number of seconds"),
@@ -249,17 +250,6 @@ def test_many_long_names(place: int | None, target: str) -> None:
     assert event.doubts == ("Resources: cut from 1000 to 819 names",)
     whole = decode_document(body(raw_event(Resources=names[:819])), instance).events[0]
     assert (len(whole.resources), whole.doubts) == (819, ())
-
-
-def test_the_longest_names() -> None:
-    """An id that is longer costs the event, and a longer type is unknown."""
-    longest = {"EventId": "x" * 256, "EventType": "y" * 256}
-    assert decoded(**longest).event_type == "y" * 256
-    _, (defect,) = beside_good(raw_event(EventId="x" * 257))
-    problem = "event without a readable id: EventId has 257 characters; 256 are possible"
-    assert defect.message == problem
-    (event,), _ = beside_good(raw_event(EventType="y" * 257))
-    assert event.event_type == "Unknown"
 
 
 @pytest.mark.parametrize("broken", [rb"\ud800", rb"\udc00\ud800", b"\xff", b"\xed\xa0\x80"])

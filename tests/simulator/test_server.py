@@ -11,7 +11,6 @@ import requests
 from exporter.errors import ConfigurationError
 from exporter.simulator import Fault, Simulator, SimulatorServer
 from exporter.simulator.documents import EVENTS_VERSIONS, INSTANCE_VERSIONS, instance_document
-from tests.end_to_end.program import eventually
 from tests.simulator.support import NEWEST, Client, HandClock, plan, scenario, served, served_each
 
 HEADER = {"Metadata": "true"}
@@ -107,24 +106,6 @@ def test_a_fault_can_be_counted_and_restricted(simulator: Simulator, client: Cli
     assert [client.ask().status_code for _ in range(3)] == [599, 599, 200]
 
 
-def test_a_refusal_of_the_guest_proxy_agent(simulator: Simulator, client: Client) -> None:
-    """It is a 403 without a body, after which the connection is closed; the facts are refused, too."""
-    simulator.set_fault(Fault("forbidden"))
-    for path in ("/metadata/scheduledevents", INSTANCE):
-        answer = client.ask(path, params={"api-version": "2020-07-01"})
-        assert (answer.status_code, answer.content, answer.headers["connection"]) == (403, b"", "close")
-
-
-@pytest.mark.parametrize(("mode", "status"), [("throttle", 429), ("error", 503)])
-def test_a_refusal_may_ask_for_a_pause(simulator: Simulator, client: Client, mode: Any, status: int) -> None:
-    """With retry_after there is a header Retry-After, without it there is none."""
-    for seconds in (None, 7):
-        simulator.set_fault(Fault(mode, status=503, retry_after=seconds))
-        answer = client.ask()
-        assert answer.status_code == status
-        assert answer.headers.get("retry-after") == (None if seconds is None else "7")
-
-
 def test_a_drip_comes_byte_by_byte(simulator: Simulator, client: Client) -> None:
     """The body is complete in the end."""
     simulator.set_document(b"0123456789")
@@ -132,25 +113,6 @@ def test_a_drip_comes_byte_by_byte(simulator: Simulator, client: Client) -> None
     began = time.monotonic()
     assert client.ask().content == b"0123456789"
     assert time.monotonic() - began >= 0.18
-
-
-def test_stopping_does_not_wait_for_faults(simulator: Simulator) -> None:
-    """A request that is delayed is cut."""
-    simulator.set_fault(Fault("delay", seconds=3600, count=1))
-    failed: list[Exception] = []
-
-    def ask(client: Client) -> None:
-        try:
-            client.ask()
-        except requests.ConnectionError as error:
-            failed.append(error)
-
-    with served(simulator) as client:
-        waiting = threading.Thread(target=ask, args=(client,))
-        waiting.start()
-        eventually(lambda: simulator.picture().fault is None)
-    waiting.join(30)
-    assert len(failed) == 1
 
 
 def test_each_vm_has_its_name_and_all_see_the_same_events() -> None:
