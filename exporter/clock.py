@@ -17,8 +17,6 @@ HOUR = 3600.0
 
 
 class Clock(Protocol):
-    """The source of time."""
-
     def now(self) -> datetime:
         """Return the wall-clock time, aware and in UTC."""
 
@@ -48,7 +46,6 @@ class Moment(msgspec.Struct, frozen=True):
 
 
 def moment(clock: Clock) -> Moment:
-    """Return the present moment."""
     return Moment(clock.boot, clock.monotonic())
 
 
@@ -71,8 +68,6 @@ def ahead(clock: Clock) -> float:
 
 
 class SystemClock:
-    """The clocks of the machine."""
-
     speed = 1.0
 
     def now(self) -> datetime:

@@ -105,7 +105,6 @@ def _host(url: str, scheme: str) -> str:
 
 
 def without_credentials(url: str) -> str:
-    """Return a valid URL without user name and password."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 

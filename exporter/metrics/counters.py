@@ -69,7 +69,6 @@ class DeliveryCounters:
         )
 
     def expect(self, targets: Iterable[str]) -> None:
-        """Create the series of these targets, at 0."""
         for target in targets:
             self._outcomes.expect(target)
             self._delay.labels(target)
@@ -81,11 +80,9 @@ class DeliveryCounters:
             self._delay.labels(target).observe(delay)
 
     def failed(self, target: str) -> None:
-        """Count a failed delivery attempt."""
         self._outcomes.count(Outcome.FAILED, target)
 
     def given_up(self, target: str, outcome: Outcome, count: int) -> None:
-        """Count messages that expired or were refused."""
         self._outcomes.count(outcome, target, times=count)
 
 
@@ -111,7 +108,6 @@ class HookCounters:
         )
 
     def expect(self, hooks: Iterable[str]) -> None:
-        """Create the series of these hooks, at 0."""
         for hook in hooks:
             self._outcomes.expect(hook)
             for severity in (Severity.WARNING, Severity.CRITICAL):
@@ -119,7 +115,6 @@ class HookCounters:
             self._duration.labels(hook)
 
     def ended(self, hook: str, outcome: HookOutcome, seconds: float) -> None:
-        """Count a run and its duration."""
         self._outcomes.count(outcome, hook)
         self._duration.labels(hook).observe(seconds)
 
@@ -218,7 +213,6 @@ class Metrics:
             self._transitions.labels(event_type, transition.value)
 
     def polled(self, outcome: PollOutcome, seconds: float) -> None:
-        """Count a request to IMDS and its duration."""
         self._polls_by_outcome[outcome].inc()
         self._poll_duration.observe(seconds)
 
@@ -245,7 +239,6 @@ class Metrics:
         self._pauses.labels(self._label(event_type)).observe(seconds)
 
     def unannounced_pause(self, seconds: float) -> None:
-        """Count a pause while no event was Started."""
         self._unannounced_pauses.inc()
         self._unannounced_seconds.inc(seconds)
 

@@ -167,7 +167,6 @@ def listing_of(state: WatchState, document: Document, instance: str | None, *, m
 
 
 def is_next_incarnation(state: WatchState, document: Document) -> bool:
-    """Return whether the document's incarnation is the very next."""
     return state.incarnation is not None and document.incarnation == state.incarnation + 1
 
 

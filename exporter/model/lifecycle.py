@@ -205,7 +205,6 @@ class WatchState(msgspec.Struct, frozen=True):
     past: dict[str, Life] = {}
 
     def life(self, key: str) -> Life | None:
-        """Return a life by its key, current or past."""
         return self.current.get(key) or self.past.get(key)
 
     def replaced(self, *lives: Life) -> "WatchState":

@@ -23,7 +23,6 @@ def span_id(vm: str, life_key: str, what: Sequence[str]) -> str:
 
 
 def root_id(vm: str, life_key: str) -> str:
-    """Return the id of the root span of a life."""
     return span_id(vm, life_key, [_ROOT])
 
 

@@ -100,13 +100,10 @@ def urgency(event: ScheduledEvent) -> tuple[bool, float]:
 
 
 def by_urgency(lives: Iterable[Life]) -> tuple[Life, ...]:
-    """Return lives sorted by `urgency`."""
     return tuple(sorted(lives, key=lambda life: urgency(life.event)))
 
 
 class ApprovalView(msgspec.Struct, frozen=True):
-    """The state of an event's approval."""
-
     state: str | None = None  # None if there is none
     rule: str | None = None
     reason: str | None = None

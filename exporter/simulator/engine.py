@@ -234,7 +234,6 @@ class Engine:
         self._now = max(self._now, now)
 
     def start(self, scenario: Scenario, now: float) -> tuple[str, ...]:
-        """Start a scenario, and return the ids of its events."""
         self.advance(now)
         return self._start(scenario)
 

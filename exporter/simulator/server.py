@@ -121,7 +121,6 @@ class Control:
 
 
 def refused(status: HTTPStatus, message: str, headers: Mapping[str, str] = {}) -> Response:
-    """Return an error response, as JSON."""
     return Response(msgspec.json.encode({"error": message}), JSON, status.value, headers)
 
 

@@ -129,7 +129,6 @@ class Simulator:
         self._lock = threading.Lock()
 
     def now(self) -> datetime:
-        """Return the time of its wall clock."""
         return self._clock.now()
 
     @property

@@ -27,8 +27,6 @@ W = TypeVar("W")
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The state of a job."""
-
     payload: msgspec.Raw = NOTHING  # that of the `Job`; once it is done, what its output keeps
     attempts: int = 0  # how often it was begun
     done: datetime | None = None  # when it ended, None while it is pending or running

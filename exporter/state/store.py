@@ -28,8 +28,6 @@ J = TypeVar("J", bound=Jobs)
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """The progress of the watch."""
-
     incarnation: int | None = None
     last_success: UtcTime | None = None  # of the last valid document; after a crash, up to 15 min before it
     outage: Outage | None = None  # the current one, if it was reported

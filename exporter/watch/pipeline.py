@@ -94,7 +94,6 @@ class Pipeline:
             output.wake()
 
     def configure(self, loaded: Loaded, environ: Mapping[str, str]) -> None:
-        """Apply a configuration."""
         settings = loaded.config
         client = client_of(settings.imds, self.clock, self._limiter)
         if self.snapshot.ready and self.snapshot.endpoint == client.endpoint:

@@ -161,7 +161,6 @@ class _Bucket:
         self._limit: RateLimit | None = None
 
     def take(self, limit: RateLimit) -> bool:
-        """Take a token; return whether there was one."""
         now = self._clock.monotonic()
         if limit != self._limit:
             self._limit, self._tokens, self._at = limit, float(limit.burst), now

@@ -72,7 +72,6 @@ class Alertmanagers(Output):
         self.wake()
 
     def wake(self) -> None:
-        """Post what has changed."""
         for loop in self._loops:
             loop.loop.wake()
 
@@ -139,7 +138,6 @@ class AlertLoop:
         self._client.close()
 
     def step(self) -> float | None:
-        """Post what is due, and return the seconds until the next step."""
         snapshot, now, at = self._views.snapshot, self._clock.now(), self._clock.monotonic()
         if not (snapshot.ready or snapshot.last_error):
             return _UNKNOWN_SECONDS

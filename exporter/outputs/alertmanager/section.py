@@ -22,8 +22,6 @@ _HERE: Keys = ("alertmanager",)
 
 
 class AlertmanagerSection(Section):
-    """The Alertmanagers and the alerts."""
-
     def faults(self, config: Config, file: YamlFile) -> Iterator[Fault]:
         settings = config.alertmanager
         yield from headers(_HERE, settings.headers)

@@ -42,8 +42,6 @@ log = logging.getLogger(__name__)
 
 
 class ApprovalOutcome(StrEnum):
-    """The outcome of an approval attempt by rule."""
-
     APPROVED = "approved"
     DRY_RUN = "dry_run"
     FAILED = "failed"
@@ -76,8 +74,6 @@ class _WithdrawnError(Exception):
 
 
 class _FailedAttempts(msgspec.Struct):
-    """Failed attempts to approve an event."""
-
     backoff: Backoff
     try_at: float  # on the monotonic clock
     problem: str
@@ -90,13 +86,10 @@ class _FailedAttempts(msgspec.Struct):
 
 
 class Approver(Decider):
-    """Approves events by the rules."""
-
     name = "approval"
     section = ApprovalSection()
 
     def __init__(self, core: Core) -> None:
-        """Create it without starting its thread."""
         self._store, self._views = core.store, core.views
         self._approvals = core.store.jobs(self.name, Approvals)
         self._approvals.renew()

@@ -16,8 +16,6 @@ _RULES: Keys = ("approval", "rules")
 
 
 class ApprovalSection(Section):
-    """The rules, and which hooks they require."""
-
     def faults(self, config: Config, file: YamlFile) -> Iterator[Fault]:
         if config.approval.max_per_hour < 1:
             fault = "must be at least 1; to approve nothing, set approval.mode to off"

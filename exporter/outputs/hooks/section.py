@@ -13,8 +13,6 @@ from exporter.outputs.output import Section
 
 
 class HooksSection(Section):
-    """The commands that run."""
-
     def faults(self, config: Config, file: YamlFile) -> Iterator[Fault]:
         yield from unique(("hooks",), [hook.name for hook in config.hooks])
         for index, hook in enumerate(config.hooks):

@@ -63,8 +63,6 @@ class ManagedFields(_Object, frozen=True):
 
 
 class Metadata(_Object, frozen=True):
-    """The metadata of a Node."""
-
     name: str
     uid: str = ""
     resource_version: str = ""

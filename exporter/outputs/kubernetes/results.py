@@ -28,8 +28,6 @@ _LONGEST_RETRY_SECONDS = 5.0
 
 
 class EvictionOutcome(StrEnum):
-    """The outcome of an attempt to evict a pod."""
-
     EVICTED = "evicted"
     REFUSED = "refused"
     DELETED = "deleted"

@@ -12,8 +12,6 @@ from exporter.outputs.output import Diagnosis, Level, Section
 
 
 class KubernetesSection(Section):
-    """The Node and its drain."""
-
     def faults(self, config: Config, file: YamlFile) -> Iterator[Fault]:
         drain = config.kubernetes.drain
         yield from without_transitions(("kubernetes", "drain", "match"), drain.match)

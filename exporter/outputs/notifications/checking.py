@@ -84,7 +84,6 @@ def _checked(sender: SenderProcess, requests: Iterable[Request]) -> list[Checked
 
 
 def _check_templates(loaded: Loaded, sender: SenderProcess, mistakes: Mistakes) -> None:
-    """Check each template."""
     notifications = loaded.config.notifications
     places: dict[Keys, Templates] = {("notifications", "templates"): notifications.templates}
     for index, target in enumerate(notifications.targets):

@@ -235,7 +235,6 @@ def _proxy(chain: Sequence[BaseException]) -> str:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an exception and its causes."""
     seen: list[BaseException] = []
     while error is not None and error not in seen:
         seen.append(error)

@@ -46,7 +46,6 @@ class Notifications(Output):
         self._workers: dict[str, Worker] = {}  # by target; replaced whole, because other threads read it
 
     def plan_of(self, loaded: Loaded) -> Plan:
-        """Return the plan for a configuration."""
         return planning.plan_of(loaded, keep_state=True)
 
     def check(self, loaded: Loaded, environ: Mapping[str, str], mistakes: Mistakes) -> None:

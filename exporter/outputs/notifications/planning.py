@@ -152,7 +152,6 @@ class Plan(msgspec.Struct, frozen=True):
 def _routed(
     routes: Sequence[Route], occurrence: Occurrence, instance: str | None, now: datetime
 ) -> tuple[str, ...]:
-    """Return the targets to which routes lead a transition."""
     life = occurrence.life
     first = next(iter(life.event.resources), None)
     is_first = instance is None or first is None or normal_name(first) == normal_name(instance)

@@ -88,7 +88,6 @@ class Children:
             self._running()
 
     def stop(self) -> None:
-        """End the process and all children."""
         with self._lock:
             self._is_stopped = True
             server, self._server = self._server, None

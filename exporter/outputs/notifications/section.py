@@ -42,8 +42,6 @@ _DEAD = (
 
 
 class NotificationsSection(Section):
-    """The targets, the routes and the templates."""
-
     def faults(self, config: Config, file: YamlFile) -> Iterator[Fault]:
         settings = config.notifications
         names = [target.name for target in settings.targets]

@@ -186,7 +186,6 @@ class SenderProcess:
         self._places.close()
 
     def stop(self) -> None:
-        """End the process and attempts in progress."""
         self.close()
         self._children.stop()
 

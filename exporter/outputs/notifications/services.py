@@ -224,7 +224,6 @@ class Service:
 
 
 def _is_default(plugin: Any, field: str, value: Any) -> bool:
-    """Return whether the value of a plugin's field is its default."""
     declared = plugin.template_args.get(field) or plugin.template_tokens.get(field) or {}
     return value in (None, "", declared.get("default"))
 
@@ -361,7 +360,6 @@ def _tagged(plugins: Sequence[Any], tag: str) -> list[Any]:
 
 
 def check(address: Address) -> Checked:
-    """Return the result of checking an address with Apprise."""
     asset, file = _asset(""), AppriseFile()
     if address.apprise_config is not None:
         path, tag = address.apprise_config

@@ -44,7 +44,6 @@ class Children:
         """Do nothing: a process is started with its request."""
 
     def stop(self) -> None:
-        """End all processes."""
         for process in tuple(self._running):
             process.kill()
 

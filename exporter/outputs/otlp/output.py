@@ -93,7 +93,6 @@ class Otlp(Output):
 
     @property
     def signals(self) -> tuple[str, ...]:
-        """The signals that are exported."""
         exported = {signal for signal, _ in self._receivers}
         return tuple(signal.value for signal in Signal if signal in exported)
 
@@ -214,7 +213,6 @@ def _reader(signal: Signal, lane: str) -> str:
 
 
 def _affected(fact: Fact) -> Affected:
-    """Return which VMs a fact is about."""
     if isinstance(fact, TransitionFact):
         return fact.occurrence.life.target
     return fact.affects if isinstance(fact, WorkFact) else Affected.SELF

@@ -22,15 +22,11 @@ class Signal(StrEnum):
 
 
 class ItemOutcome(StrEnum):
-    """The outcome of exporting a span or a log record."""
-
     EXPORTED = "exported"
     DROPPED = "dropped"
 
 
 class PushOutcome(StrEnum):
-    """The outcome of a push of all metrics."""
-
     SUCCEEDED = "succeeded"
     FAILED = "failed"
 

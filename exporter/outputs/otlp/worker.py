@@ -38,8 +38,6 @@ REASONS = {
 
 
 class ExportOutcome(msgspec.Struct, frozen=True):
-    """Outcome of exporting a batch."""
-
     problem: str = ""  # why it failed
     refused: bool = False  # whether the data is invalid, so that the same batch can never succeed
     retry_after: float = 0.0  # the seconds for which the receiver asks to be left alone
@@ -83,7 +81,6 @@ class Receiver(ABC):
         self.loop = Loop(self._about, self.step)
 
     def wake(self) -> None:
-        """Export what is new."""
         self.loop.wake()
 
     def begin_stop(self) -> None:
@@ -249,7 +246,6 @@ class Pusher(Receiver):
         super().wake()
 
     def step(self) -> float | None:
-        """Push if due; return the seconds until the next push."""
         if self._stopping:
             self.loop.stop()
             self._push_last()
