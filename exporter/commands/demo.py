@@ -7,7 +7,6 @@ import signal
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,7 +22,7 @@ from exporter.commands import invoked, terminal
 from exporter.config.addresses import Address
 from exporter.config.loading import Loaded
 from exporter.errors import Mistakes
-from exporter.model.messages import AnyMessage, Delivery, Rendered, Severity
+from exporter.model.messages import Delivery, Rendered, Severity
 from exporter.model.views import Demonstration, EventView, event_view
 from exporter.model.wording import printable
 from exporter.outputs.notifications import planning
@@ -173,11 +172,14 @@ def _arrival(address: Address, delivery: Delivery | None) -> Text:
 
 
 class _Sender(SenderProcess):
-    def __init__(self, messages: Messages, environ: Mapping[str, str]) -> None:
+    def __init__(self, messages: Messages, speed: float, environ: Mapping[str, str]) -> None:
         super().__init__(environ)
         self._messages = messages
+        self._speed = speed
 
     def ask(self, request: Request, **facts: Any) -> Delivery | Checked:
+        if isinstance(request, Send):
+            request = as_in_demo(request, self._speed)
         answer = super().ask(request, **facts)
         if isinstance(request, Send) and isinstance(answer, Delivery):
             self._messages.record(request.address.target, answer)
@@ -188,29 +190,18 @@ class _Sender(SenderProcess):
 
 class _Notifications(Notifications):
     def __init__(self, messages: Messages, core: Core) -> None:
-        super().__init__(core, sender_type=partial(_Sender, messages))
+        super().__init__(core, sender_type=partial(_Sender, messages, core.clock.speed))
         self._messages = messages
-        self._speed = core.clock.speed
 
     def plan_of(self, loaded: Loaded) -> Plan:
         self._messages.expect(loaded.addresses[self.name])
-        return marked(planning.plan_of(loaded, local=[TERMINAL], keep_state=True), self._speed)
+        return planning.plan_of(loaded, local=[TERMINAL], keep_state=True)
 
 
-class DemoPlan(Plan, frozen=True, kw_only=True):
-    """The plan of a demo: titles outside of the terminal are marked, and delays of messages are real time."""
-
-    speed: float
-
-    def request(self, target: str, message: AnyMessage, now: datetime) -> Send:
-        at = message.at
-        send = super().request(target, message, at + (now - at) / self.speed)
-        return msgspec.structs.replace(send, marker="") if target == TERMINAL else send
-
-
-def marked(plan: Plan, speed: float) -> DemoPlan:
-    fields = {name: getattr(plan, name) for name in plan.__struct_fields__} | {"marker": "(demo) "}
-    return DemoPlan(**fields, speed=speed)
+def as_in_demo(send: Send, speed: float) -> Send:
+    """Return a request with the delay in real time, and a mark in titles outside of the terminal."""
+    at, marker = send.message.at, "" if send.address.target == TERMINAL else "(demo) "
+    return msgspec.structs.replace(send, now=at + (send.now - at) / speed, marker=marker)
 
 
 @contextlib.contextmanager

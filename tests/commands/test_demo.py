@@ -7,11 +7,11 @@ import requests
 
 from exporter.app import App, Options
 from exporter.clock import FastClock, SystemClock
-from exporter.commands.demo import Demo, Messages, demonstrating, frame, marked
+from exporter.commands.demo import Demo, Messages, as_in_demo, demonstrating, frame
 from exporter.config import Overrides
 from exporter.config.addresses import Address, NotifyUrls
 from exporter.model.messages import Delivery, Rendered, Severity
-from exporter.outputs.notifications.planning import Plan
+from exporter.outputs.notifications.protocol import Send
 from exporter.simulator import Simulator, SimulatorServer
 from tests.bench.senders import MemorySender
 from tests.builders import body, message, raw_event
@@ -132,10 +132,9 @@ def test_the_demo_of_another_imds() -> None:
 
 def test_how_late_a_message_of_the_demo_is() -> None:
     """It is told in real time, as sending takes real time; titles that leave the terminal are marked."""
-    addresses = {name: Address(name) for name in ("terminal", "chat")}
-    plan = marked(Plan(addresses=addresses), 60.0)
-    sender = MemorySender(is_real=True)
-    found = [sender.ask(plan.request(name, message(), NOW + timedelta(minutes=4))) for name in addresses]
+    sender, now = MemorySender(is_real=True), NOW + timedelta(minutes=4)
+    requests = [Send(Address(name), message(), now) for name in ("terminal", "chat")]
+    found = [sender.ask(as_in_demo(request, 60.0)) for request in requests]
     texts = [one.rendered for one in found if isinstance(one, Delivery) and one.rendered]
     assert [text.title for text in texts] == [
         "[WARNING] Reboot scheduled: vm_0 at 22:15 UTC (15 min)",

@@ -35,7 +35,6 @@ class Plan(msgspec.Struct, frozen=True):
     runbook_url: str = ""
     timezone: str = "UTC"
     storage: str = ""  # Apprise's directory
-    marker: str = ""  # the beginning of all titles
     node: str = ""  # this VM's name in Kubernetes
     retry_for: float = math.inf  # in seconds
     watch_targets: Sequence[str] = ()
@@ -60,7 +59,6 @@ class Plan(msgspec.Struct, frozen=True):
             runbook_url=self.runbook_url,
             timezone=self.timezone,
             storage=self.storage,
-            marker=self.marker,
             is_mail=self.mails.get(target, may_be_mail(self.addresses[target])),
         )
 
