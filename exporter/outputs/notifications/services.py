@@ -264,9 +264,8 @@ class AppriseTarget:
     def open(self) -> Sequence[Service]:
         """Return the services; none if Apprise does not accept the address."""
         if not self._kept:
-            services = [
-                Service(plugin, self._address.url) for plugin in _plugins(self._address, self._storage)
-            ]
+            _, plugins = _plugins(self._address, _asset(self._storage))
+            services = [Service(plugin, self._address.url) for plugin in plugins]
             # A file may have changed by the next message.
             if self._address.apprise_config or not all(service.is_reusable for service in services):
                 return services
@@ -335,40 +334,23 @@ def _asset(storage: str) -> Any:
     )
 
 
-def _plugins(address: Address, storage: str) -> list[Any]:
-    """Return Apprise's plugin objects for an address; none if Apprise does not accept it."""
-    asset = _asset(storage)
-    if address.apprise_config is not None:
-        path, tag = address.apprise_config
-        return _tagged(apprisefile.read(path, asset).plugins, tag)
-    return _added(address.url, asset)
-
-
-def _added(urls: str | Sequence[Any], asset: Any) -> list[Any]:
+def _plugins(address: Address, asset: Any) -> tuple[AppriseFile, list[Any]]:
+    """Return the file that an address names, and Apprise's plugins; none if Apprise does not accept it."""
     from apprise import Apprise
 
     apprise = Apprise(asset=asset)
-    return list(apprise) if apprise.add(urls) else []
-
-
-def _tagged(plugins: Sequence[Any], tag: str) -> list[Any]:
-    from apprise import Apprise
-
-    apprise = Apprise()
-    apprise.add(plugins)
-    return list(apprise.find(tag=tag))
+    if address.apprise_config is None:
+        return AppriseFile(), list(apprise) if apprise.add(address.url) else []
+    path, tag = address.apprise_config
+    file = apprisefile.read(path, asset)
+    apprise.add(file.plugins)
+    return file, list(apprise.find(tag=tag))
 
 
 def check(address: Address) -> Checked:
-    asset, file = _asset(""), AppriseFile()
-    if address.apprise_config is not None:
-        path, tag = address.apprise_config
-        file = apprisefile.read(path, asset)
-        if file.problem:
-            return Checked(file.problem)
-        plugins = _tagged(file.plugins, tag)
-    else:
-        plugins = _added(address.url, asset)
+    file, plugins = _plugins(address, _asset(""))
+    if file.problem:
+        return Checked(file.problem)
     if not plugins:
         return Checked(refusal(address, has_services=bool(file.plugins)))
     services = [Service(plugin, address.url) for plugin in plugins]
