@@ -143,7 +143,8 @@ class Transport:
     def _open(self, deadline: float) -> "_Connection":
         url = _split(self.endpoint)
         proxy = _split(self._proxy) if self._proxy else None
-        sock = _socket(proxy or url, deadline)
+        server, timeout = proxy or url, min(_CONNECT_SECONDS, _left(deadline))
+        sock = socket.create_connection((server.hostname or "", _port(server)), timeout)
         try:
             # The head of a POST must not wait for the acknowledgement of the previous request.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
@@ -268,11 +269,6 @@ def _host(url: SplitResult) -> str:
 
 def _port(url: SplitResult) -> int:
     return url.port or _PORTS[url.scheme]
-
-
-def _socket(url: SplitResult, deadline: float) -> socket.socket:
-    timeout = min(_CONNECT_SECONDS, _left(deadline))
-    return socket.create_connection((url.hostname or "", _port(url)), timeout)
 
 
 def _head(request: Request, proxy: SplitResult | None) -> h11.Request:

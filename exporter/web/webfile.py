@@ -118,15 +118,15 @@ class _TlsSection(msgspec.Struct, frozen=True):
 
 
 class _HttpSection(msgspec.Struct, frozen=True):
-    http2: bool | None = None
-    headers: dict[str, str] | None = None
+    http2: bool = False
+    headers: dict[str, str] = {}
 
 
 class _WebFile(msgspec.Struct, frozen=True):
-    tls_server_config: _TlsSection | None = None
-    http_server_config: _HttpSection | None = None
-    basic_auth_users: dict[str, str] | None = None
-    rate_limit: RateLimit | None = None
+    tls_server_config: _TlsSection = _TlsSection()
+    http_server_config: _HttpSection = _HttpSection()
+    basic_auth_users: dict[str, str] = {}
+    rate_limit: RateLimit = RateLimit()
 
 
 def load(path: Path) -> WebSettings:
@@ -139,13 +139,13 @@ def load(path: Path) -> WebSettings:
     content = loading.convert_sound(file, _WebFile, mistakes)
     with mistakes:
         tls, tls_files = _tls(file, content.tls_server_config)
-    users = content.basic_auth_users or {}
+    users = content.basic_auth_users
     for name, hashed in users.items():
         with mistakes:
             _check_user(file, name, hashed)
-    headers = _headers(file, content.http_server_config or _HttpSection(), mistakes)
+    headers = _headers(file, content.http_server_config, mistakes)
     with mistakes:
-        rate_limit = _rate_limit(file, content.rate_limit or RateLimit())
+        rate_limit = _rate_limit(file, content.rate_limit)
     mistakes.check()
     return WebSettings(
         users={name: hashed.encode() for name, hashed in users.items()},
@@ -160,7 +160,7 @@ def load(path: Path) -> WebSettings:
 
 def _protections(content: _WebFile) -> frozenset[str]:
     """Return the keys of a file that restrict access; without any of them, more clients would have access."""
-    section = content.tls_server_config or _TlsSection()
+    section = content.tls_server_config
     asked = _CLIENT_AUTH.get(section.client_auth_type or "", ssl.VerifyMode.CERT_NONE)
     present = {
         "basic_auth_users": bool(content.basic_auth_users),
@@ -176,15 +176,15 @@ def _protections(content: _WebFile) -> frozenset[str]:
 
 def _secret_files(path: Path, content: _WebFile) -> Iterator[Path]:
     """List the files with secrets: keys, and password hashes, which can be attacked offline."""
-    section = content.tls_server_config or _TlsSection()
+    section = content.tls_server_config
     if content.basic_auth_users:
         yield path
     if section.key_file:
         yield path.parent / section.key_file
 
 
-def _tls(file: YamlFile, section: _TlsSection | None) -> tuple[ssl.SSLContext | None, tuple[Path, ...]]:
-    if section is None or section == _TlsSection() or not file.is_sound("tls_server_config"):
+def _tls(file: YamlFile, section: _TlsSection) -> tuple[ssl.SSLContext | None, tuple[Path, ...]]:
+    if section == _TlsSection() or not file.is_sound("tls_server_config"):
         return None, ()
     return _ContextBuilder(file, section).build()
 
@@ -208,11 +208,10 @@ def _headers(file: YamlFile, section: _HttpSection, mistakes: Mistakes) -> dict[
             raise file.error(
                 (*place, "http2"), "this server speaks HTTP/1.1 only; leave it out, or set it to false"
             )
-    headers = section.headers or {}
-    for name, value in headers.items():
+    for name, value in section.headers.items():
         with mistakes:
             _check_header(file, (*place, "headers", name), name, value)
-    return {name: value for name, value in headers.items() if value}
+    return {name: value for name, value in section.headers.items() if value}
 
 
 def _check_header(file: YamlFile, keys: Keys, name: str, value: str) -> None:
