@@ -77,10 +77,7 @@ def _reap(child: int) -> None:
 
 
 def _write_no_core() -> None:
-    """Disable core files of this process and its children, as they would contain secrets.
-
-    Hooks may raise the limit for themselves.
-    """
+    """Disable core files, as they would contain secrets; hooks may raise the limit for themselves."""
     if sys.platform != "win32":
         import resource
 

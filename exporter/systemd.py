@@ -17,10 +17,7 @@ ALIVE_SECONDS = 1.0 if sys.platform == "win32" else 5.0
 
 
 class Systemd:
-    """The service manager's socket; for any thread. Errors of the socket are ignored.
-
-    ``interval`` is how often to call `alive`, in seconds.
-    """
+    """The service manager's socket, whose errors are ignored; call `alive` every ``interval`` seconds."""
 
     def __init__(self, environ: MutableMapping[str, str]) -> None:
         """Remove the variables of the protocol from the environment, so that no hook inherits them."""

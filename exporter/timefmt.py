@@ -79,10 +79,7 @@ def parse_duration(value: object) -> float:
 
 
 def parse_retry_after(value: str, now: datetime) -> float | None:
-    """Return the seconds to wait by the header ``Retry-After``, at most 300; None if it cannot be read.
-
-    It is a number of seconds or a date: https://www.rfc-editor.org/rfc/rfc9110#section-10.2.3
-    """
+    """Return the seconds of a header ``Retry-After`` (RFC 9110, 10.2.3), at most 300; None if unreadable."""
     text = value.strip()
     if text.isascii() and text.isdigit():
         return min(float(text), _LONGEST_RETRY_AFTER)
@@ -95,10 +92,7 @@ def parse_retry_after(value: str, now: datetime) -> float | None:
 
 
 def parsed(parse: Callable[[object], object], **schema: Any) -> msgspec.Meta:
-    """Return the annotation of values that ``parse`` converts; its ValueError does not repeat the value.
-
-    ``schema`` is what the JSON schema says of the written value.
-    """
+    """Return the annotation of values that ``parse`` converts; ``schema`` describes them as written."""
     return msgspec.Meta(extra={"parse": parse}, extra_json_schema=schema)
 
 

@@ -282,10 +282,7 @@ _STATE = Path("/var/lib") / PROGRAM
 
 
 def service_variables(run: click.Command, show: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of the service, with its flags as the variables that stand for them.
-
-    ``show`` has the properties of the unit as `systemctl show` prints them.
-    """
+    """Return the environment of the service, its flags included, from what `systemctl show` prints."""
     if show.get("LoadState") != "loaded":
         raise ExporterError(
             f"--service: there is no service {PROGRAM}; pass the configuration as --config.file"

@@ -29,10 +29,7 @@ _WHOM = {Affected.SELF: "this VM", Affected.OTHER: "other VMs"}
 
 
 def table(views: Sequence[EventView], now: datetime, *, most: int = VMS_SHOWN) -> Text:
-    """Return the table of events: a head line, and two lines for each; ``most`` limits the names of VMs.
-
-    Control characters that Azure sent are replaced.
-    """
+    """Return the table of events, without control characters, and with ``most`` names of VMs."""
     if not views:
         return Text("No events are pending.")
     lines = [Text(_HEAD, style="bold")]

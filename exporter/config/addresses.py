@@ -35,25 +35,20 @@ class NotifyUrls(tuple[str, ...]):
 
 
 class Address(msgspec.Struct, frozen=True):
-    """The address of one target: an Apprise URL, path and tag of an Apprise file, or the URL of a webhook.
+    """The address of one target; without any, the rendered message is returned.
 
-    That of an Alertmanager has the ``url`` and the headers.
-
-    The URL and the headers are secrets; only the ``label`` may be shown. ``keys`` is its place in the
-    configuration file, empty for ``--notify``; ``flag`` is the flag or variable then. Without any address,
-    the rendered message is returned. ``url_file`` is the file that the URL is from,
-    ``content_type`` that of a webhook's body by the user's template.
+    URLs and headers are secrets; only the ``label`` may be shown.
     """
 
     target: str
-    url: str = ""
-    apprise_config: tuple[str, str] | None = None
-    webhook: str = ""
-    headers: dict[str, str] = {}
-    keys: Keys = ()
-    flag: str = "--notify"
-    url_file: str = ""
-    content_type: str = ""
+    url: str = ""  # of Apprise, or of an Alertmanager
+    apprise_config: tuple[str, str] | None = None  # path and tag of an Apprise file
+    webhook: str = ""  # its URL
+    headers: dict[str, str] = {}  # of a webhook or an Alertmanager
+    keys: Keys = ()  # its place in the configuration file, empty for ``--notify``
+    flag: str = "--notify"  # the flag or the variable then
+    url_file: str = ""  # the file that the URL is from
+    content_type: str = ""  # of a webhook's body by the user's template
 
     @property
     def label(self) -> str:

@@ -42,15 +42,12 @@ _JSON_TYPES = {
 
 
 class Loaded(NamedTuple):
-    """A configuration with its file, which names places in errors.
-
-    ``urls`` are those of ``--notify``. ``addresses`` are those that each output sends to, by its name.
-    """
+    """A configuration with its file, which names places in errors."""
 
     config: Config
     file: YamlFile
-    urls: Sequence[str] = ()
-    addresses: Mapping[str, Sequence[Address]] = {}
+    urls: Sequence[str] = ()  # those of ``--notify``
+    addresses: Mapping[str, Sequence[Address]] = {}  # those that each output sends to, by its name
 
     def error(self, address: Address, problem: str) -> ConfigurationError:
         if address.keys:

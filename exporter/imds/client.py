@@ -118,10 +118,7 @@ class _Versions:
         self.used = self._next = preferred[0]
 
     def ask(self, request: Callable[[str], T], patience: float) -> T:
-        """Return the answer to a request for a version, or raise the ImdsError of the last one.
-
-        No other version is tried after ``patience`` seconds.
-        """
+        """Return the answer for a version, or raise ImdsError; none is tried after ``patience`` seconds."""
         began = self._clock.monotonic()
         version = self._next
         refused: dict[str, int] = {}

@@ -365,10 +365,7 @@ class _Walk:
         )
 
     def _begin(self, event: ScheduledEvent, former: Life | None = None) -> str:
-        """Start a life, unless the event is over, and return its key.
-
-        ``former`` is the previous life of the same event.
-        """
+        """Start a life, unless the event is over, and return its key; ``former`` is the life before it."""
         if event.event_status in _ENDING_STATUSES:
             return ""
         ids = (event.event_id,) if former is None else former.ids_with(event)

@@ -89,10 +89,7 @@ def _word(field: str, text: str, spellings: Mapping[str, str], notes: list[str])
 
 
 def names_of(value: object, notes: list[str], instance: str | None = None) -> tuple[str, ...]:
-    """Return the readable names, cut so that ``instance``, this VM's name, stays.
-
-    An event without any counts as this VM's.
-    """
+    """Return the readable names, cut so that ``instance``, this VM's name, stays."""
     if value is None:
         return ()
     values = value if isinstance(value, list) else [value]
@@ -194,27 +191,20 @@ _WIDEST_INCARNATION = 2**63 - 1  # larger numbers exceed a signed 64-bit integer
 
 
 class Defect(msgspec.Struct, frozen=True):
-    """A part of a document that could not be read; ``event_id`` is "" if the id is unreadable, too.
+    """A part of a document that could not be read."""
 
-    ``lost`` is true if the whole event was left out, not only the field that the message names.
-    """
-
-    event_id: str
+    event_id: str  # "" if it is unreadable, too
     message: str
-    lost: bool
+    lost: bool  # whether the whole event was left out, not only the field that the message names
 
 
 class Document(msgspec.Struct, frozen=True):
-    """One answer of the endpoint; of two events with the same id, the last readable one is kept.
+    """One answer of the endpoint; of two events with the same id, the last readable one is kept."""
 
-    ``incarnation`` is None if the document has no readable one. ``left_out`` has the ids, in lower case, of
-    events beyond the number that counts, "" for those without a readable one.
-    """
-
-    incarnation: int | None
+    incarnation: int | None  # None without a readable one
     events: tuple[ScheduledEvent, ...] = ()
     defects: tuple[Defect, ...] = ()
-    left_out: frozenset[str] = frozenset()
+    left_out: frozenset[str] = frozenset()  # the ids, in lower case or "", of events beyond those that count
 
 
 _NULL = msgspec.Raw(b"null")

@@ -47,18 +47,16 @@ def unreadable_not_before(doubts: Iterable[str]) -> bool:
 class ScheduledEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """One event as the newest document lists it; fields that Azure left blank or unknown are empty or None.
 
-    Types and statuses are plain strings: Azure adds new ones without a new API version. ``not_before`` is
-    aware and in UTC; ``duration_seconds`` is None if Azure's value is -1 or missing. ``doubts`` has a line
-    for each part that could not be read, or was cut or rounded, beginning with the name of the field and a
-    colon.
+    Types and statuses are plain strings: Azure adds new ones without a new API version. ``doubts`` has a line
+    for each part that could not be read, or was cut or rounded: the name of the field, a colon, and why.
     """
 
     event_id: str
     event_type: str
     event_status: str
     resources: tuple[str, ...] = ()
-    not_before: datetime | None = None
-    duration_seconds: int | None = None
+    not_before: datetime | None = None  # aware and in UTC
+    duration_seconds: int | None = None  # None if Azure's value is -1 or missing
     description: str = ""
     event_source: str = ""
     resource_type: str = ""

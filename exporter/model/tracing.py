@@ -35,10 +35,7 @@ def is_sampled(event_id: str, share: float) -> bool:
 
 
 def traceparent(life: Life, what: Sequence[str], seen: Snapshot) -> str:
-    """Return the W3C header that makes a receiver's span a child of one below the root of a life.
-
-    The sampled flag says whether that span is exported.
-    """
+    """Return the W3C header for a child of a span below the root of a life; sampled if that is exported."""
     is_exported = seen.has_series(life) and is_sampled(life.ids[0], seen.sampled_share)
     parent = span_id(life.identity or seen.host, life.key, what)
     return f"00-{trace_id(life.ids[0])}-{parent}-{int(is_exported):02d}"

@@ -60,10 +60,7 @@ class Parts(NamedTuple):
 
 
 class Jobs(Table[JobKey, Record]):
-    """The jobs of one output, each of which is done once; for any number of threads.
-
-    A record of what is done is kept for `HISTORY`.
-    """
+    """The jobs of one output, done once each and remembered for `HISTORY`; for any number of threads."""
 
     # On disk, as `weight` has it. Together with the bounds of current and past lives, those of all outputs
     # bound the state, and its memory to some four times as much.

@@ -32,10 +32,7 @@ _LEAST_STOP_SECONDS = 0.5  # for an output whose time others have used up
 
 
 class Pipeline:
-    """The watch and the outputs: `configure`, `start`, then `stop`.
-
-    What it shows to the web application, to a scrape and to outputs is that of `Views`.
-    """
+    """The watch and the outputs, as `Views` show them: `configure`, `start`, then `stop`."""
 
     def __init__(
         self,

@@ -78,10 +78,7 @@ class RateLimit(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class WebSettings:
-    """A valid web configuration; without arguments plain HTTP without authentication.
-
-    Its ``repr`` contains neither hashes nor keys.
-    """
+    """A valid web configuration, by default plain HTTP without passwords; its ``repr`` has no secret."""
 
     users: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # bcrypt hashes by name
     headers: Mapping[str, str] = field(default_factory=dict)

@@ -72,10 +72,7 @@ class Alert(msgspec.Struct, frozen=True):
 def alerts(
     snapshot: Snapshot, settings: Alertmanager, now: datetime, runbook_url: str = ""
 ) -> dict[Key, Alert]:
-    """Return the active alerts, and those whose end is known and less than a day ago, by their labels.
-
-    ``runbook_url`` is where a company's own runbooks are.
-    """
+    """Return the active alerts, and those whose end is known and less than a day ago, by their labels."""
     recent = (life for life in snapshot.past if life.ended is not None and now - life.ended < _REMEMBERED)
     by_labels: dict[Key, Alert] = {}
     for life in (*snapshot.current, *recent):

@@ -48,10 +48,7 @@ class Alertmanagers(Output):
         self._loops: Sequence[AlertLoop] = ()
 
     def configure(self, loaded: Loaded, environ: Mapping[str, str]) -> None:
-        """Apply a configuration.
-
-        What was posted to an Alertmanager that is no longer configured ends there by its ``endsAt``.
-        """
+        """Apply a configuration; what was posted to a former Alertmanager ends there by its ``endsAt``."""
         addresses, settings = loaded.addresses[self.name], loaded.config
         if addresses:
             self._core.metrics.deliveries.expect([ALERTMANAGER])

@@ -110,10 +110,7 @@ class Approver(Decider):
         self._inbox.put(*self._approvals.reports())
 
     def configure(self, loaded: Loaded, environ: Mapping[str, str]) -> None:
-        """Send nothing by other rules than these once this returns.
-
-        A request that is being sent is waited for.
-        """
+        """Send nothing by other rules once this returns; a request that is being sent is waited for."""
         rules = loaded.config.approval.rules
         for rule in rules:
             self._attempts.expect(rule.name)
@@ -196,10 +193,7 @@ class Approver(Decider):
                 self._failed(attempt.life, attempt.rule, attempt.problem, seconds)
 
     def _decide_all(self, settings: Config, instance: str | None) -> list[_Due]:
-        """Decide about each event, the most urgent first; log and count decisions that change.
-
-        Return what is due.
-        """
+        """Decide about each event, the most urgent first; log and count changes; return what is due."""
         now, decisions, due = self._clock.now(), {}, []
         recent = self._approvals.of_last_hour()
         for life in self._lives:

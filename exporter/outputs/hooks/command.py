@@ -221,10 +221,7 @@ class Lines:
             self._end_line()
 
     def end(self) -> str:
-        """Return the last lines that are not blank, without control characters, also if the log omits them.
-
-        They are separated by slashes, at most `END_LINES` and `END_BYTES`.
-        """
+        """Return the last lines that are not blank, separated by slashes, also those that the log omits."""
         end = self._end.rstrip()
         if len(self._end) > END_BYTES:
             end = end.partition(b"\n")[2] or end[1:]

@@ -149,10 +149,7 @@ class HookRunner(Output):
         self._inbox.put(*failures(self._jobs))
 
     def configure(self, loaded: Loaded, environ: Mapping[str, str]) -> None:
-        """Set the hooks, in their order; pending jobs use them, too.
-
-        They inherit those variables of ``environ`` that contain no secrets.
-        """
+        """Set the hooks, and the variables without secrets that they inherit; pending jobs use them, too."""
         hooks = loaded.config.hooks
         self._metrics.hooks.expect(hook.name for hook in hooks)
         if hooks:

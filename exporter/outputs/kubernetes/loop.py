@@ -37,10 +37,7 @@ class _Parts(NamedTuple):
 
 
 class NodeLoop(Output):
-    """Compares the Node with what it should be, and acts; the threads are started once there is a Node.
-
-    The drain has its own, so that nothing else waits for it.
-    """
+    """Makes the Node what it should be; nothing waits for the drain, which has a thread of its own."""
 
     name = "kubernetes"
     section = KubernetesSection()

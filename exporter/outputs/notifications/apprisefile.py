@@ -22,15 +22,12 @@ _WORDS = re.compile(r"\s*include\s+[\w, \t-]+", re.IGNORECASE)
 
 
 class AppriseFile(NamedTuple):
-    """The services of a file, as Apprise's plugins, and the files that it includes.
-
-    ``not_taken`` is how many services Apprise does not accept; ``problem`` is what is wrong otherwise.
-    """
+    """The services of a file, as Apprise's plugins, and the files that it includes."""
 
     plugins: Sequence[Any] = ()
     included: tuple[str, ...] = ()
-    not_taken: int = 0
-    problem: str = ""
+    not_taken: int = 0  # how many services Apprise does not accept
+    problem: str = ""  # what is wrong otherwise
 
 
 def read(path: str, asset: Any) -> AppriseFile:

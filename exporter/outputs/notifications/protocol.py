@@ -24,14 +24,7 @@ OUT_OF_TIME = b"\x1b"  # what a child writes when it exceeds `CPU_SECONDS`; not 
 
 
 class Send(msgspec.Struct, frozen=True, omit_defaults=True, tag="send"):
-    """Render a message at ``now`` and send it.
-
-    ``stands_for`` are transition and time of earlier messages that are left out. ``failed`` is whether
-    sending has failed before. ``services`` are those behind the target that have the message already.
-    ``marker`` begins the title. ``timezone`` is that of times in the message. ``storage`` is Apprise's
-    directory. ``is_mail`` is whether a service is a mail server, and ``is_open`` whether the target may have
-    an incident of the same life.
-    """
+    """Render a message at ``now`` and send it."""
 
     address: Address
     message: AnyMessage
@@ -39,15 +32,15 @@ class Send(msgspec.Struct, frozen=True, omit_defaults=True, tag="send"):
     templates: Templates = Templates()
     exporter_url: str = ""
     runbook_url: str = ""
-    timezone: str = "UTC"
-    storage: str = ""
-    marker: str = ""
-    stands_for: tuple[tuple[str, UtcTime], ...] = ()
-    failed: bool = False
+    timezone: str = "UTC"  # of times in the message
+    storage: str = ""  # Apprise's directory
+    marker: str = ""  # the beginning of the title
+    stands_for: tuple[tuple[str, UtcTime], ...] = ()  # transition and time of messages that are left out
+    failed: bool = False  # whether sending has failed before
     traceparent: str = ""
-    services: tuple[str, ...] = ()
-    is_mail: bool = False
-    is_open: bool = True
+    services: tuple[str, ...] = ()  # those behind the target that have the message already
+    is_mail: bool = False  # whether one of them is a mail server
+    is_open: bool = True  # whether the target may have an incident of the same life
 
 
 class CheckTarget(msgspec.Struct, frozen=True, tag="target"):
@@ -80,24 +73,17 @@ class Sent(msgspec.Struct, frozen=True, tag="sent"):
 
 
 class Checked(msgspec.Struct, frozen=True, omit_defaults=True, tag="checked"):
-    """The result of a check: ``problem`` is what is wrong, with the remedy.
+    """The result of a check of an address or a template."""
 
-    ``gap`` is why a template fails if Azure leaves something out. ``services`` is the number of services
-    behind an address, ``incidents`` whether any of them knows incidents, and ``is_mail`` whether any is a
-    mail server. ``not_taken`` is the number of those in its Apprise file that Apprise does not accept, and
-    ``included`` are the files that this file includes. ``doubts`` are about parameters of its URL.
-    ``failure`` is why there is no result.
-    """
-
-    problem: str = ""
-    gap: str = ""
-    incidents: bool = True
-    is_mail: bool = False
-    services: int = 0
-    not_taken: int = 0
-    included: tuple[str, ...] = ()
-    doubts: tuple[str, ...] = ()
-    failure: str = ""
+    problem: str = ""  # what is wrong, with the remedy
+    gap: str = ""  # why a template fails if Azure leaves something out
+    incidents: bool = True  # whether any service behind the address knows incidents
+    is_mail: bool = False  # whether any of them is a mail server
+    services: int = 0  # their number
+    not_taken: int = 0  # the number of those in the Apprise file that Apprise does not accept
+    included: tuple[str, ...] = ()  # the files that it includes
+    doubts: tuple[str, ...] = ()  # about parameters of the URL
+    failure: str = ""  # why there is no result
 
 
 Request = Send | CheckTarget | CheckTemplate

@@ -27,14 +27,11 @@ _MOST_LEFT_OUT = 4  # of the earlier messages that a message stands for, these a
 
 
 class Text(NamedTuple):
-    """A message in words, of any length; ``remarks`` are the failures of the user's templates.
-
-    ``body`` is written by the user's template, or in parts.
-    """
+    """A message in words, of any length."""
 
     title: str
-    body: Body | str
-    remarks: dict[str, str]
+    body: Body | str  # in parts, or by the user's template
+    remarks: dict[str, str]  # the failures of the user's templates
 
 
 class Renderer:

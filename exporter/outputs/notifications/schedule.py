@@ -155,10 +155,7 @@ class Schedule:
 
 
 def _newest(messages: Sequence[QueuedMessage]) -> tuple[QueuedMessage, ...]:
-    """Return the next message of a life, after those that it stands for.
-
-    That is the newest one, unless one that is always sent comes before it.
-    """
+    """Return the next message of a life, after those that it stands for: the newest, or one always sent."""
     others = [message for message in messages if not message.is_apart]
     kept = [message for message in messages if message.is_apart]
     if kept and (not others or messages.index(kept[0]) < messages.index(others[-1])):

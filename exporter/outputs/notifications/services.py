@@ -279,10 +279,7 @@ class AppriseTarget:
         had: Sequence[str],
         sent: Callable[[str], None] = lambda _: None,
     ) -> Delivery:
-        """Send to each service that is not in ``had``, to a few at a time.
-
-        If there are several, ``sent`` is called for each success.
-        """
+        """Send to each service not in ``had``, a few at a time; of several, ``sent`` gets each success."""
         names = {f"{number} {service.identity}": service for number, service in enumerate(all_services)}
         missing = {name: service for name, service in names.items() if name not in had}
         if not all_services:

@@ -44,10 +44,7 @@ def cloud_event(message: AnyMessage) -> bytes:
 
 
 def send(address: Address, message: AnyMessage, traceparent: str, own_body: str = "") -> Delivery:
-    """Make one attempt, with a body of the user's if it is given.
-
-    If the answer is not a success, its first bytes are read for the reason.
-    """
+    """Make one attempt, with the user's own body if there is one; a refusal's first bytes have the reason."""
     content_type = (address.content_type or _OWN_CONTENT_TYPE) if own_body else _CONTENT_TYPE
     headers = {"Content-Type": content_type} | ({"traceparent": traceparent} if traceparent else {})
     with requests.post(

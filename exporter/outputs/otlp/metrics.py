@@ -49,10 +49,7 @@ _UNITS = {"seconds": "s", "bytes": "By", "ratio": "1"}  # as in UCUM, by the las
 
 
 class MetricExporter:
-    """Exports families of metrics, in requests of bounded size; used by one thread.
-
-    ``start`` is the time from which on counters and histograms count.
-    """
+    """Exports metrics, which count from ``start`` on, in requests of bounded size; used by one thread."""
 
     def __init__(self, attributes: Attributes, clock: Clock, start: datetime, *, console: bool) -> None:
         self._attributes = attributes
@@ -80,10 +77,7 @@ class MetricExporter:
 
 
 def _points(families: Iterable[Family], start: int, now: int) -> Iterator[Metric]:
-    """Yield metrics of OpenTelemetry's data model; times are in nanoseconds.
-
-    A family of many samples is yielded as several metrics of one name.
-    """
+    """Yield metrics of OpenTelemetry's data model; times are in nanoseconds."""
     for family in families:
         if not family.samples:
             continue

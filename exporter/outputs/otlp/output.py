@@ -125,10 +125,7 @@ class Otlp(Output):
         return is_sampled(event_id, self._share)
 
     def stop(self, timeout: float) -> bool:
-        """Make a last attempt to export, which may take ``timeout`` seconds.
-
-        What remains of spans and log records is exported after the next start.
-        """
+        """Make a last attempt to export; what remains is exported after the next start."""
         _stop(self._receivers.values(), timeout)
         # A receiver that hangs loses nothing: what it has not accepted is sent again.
         return True

@@ -46,10 +46,7 @@ class SpanEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Span(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A finished span.
-
-    Ids are in hex. They follow from the content, so that the same span always has the same id.
-    """
+    """A finished span. Its ids, in hex, follow from the content: the same span always has the same id."""
 
     name: str
     trace_id: str

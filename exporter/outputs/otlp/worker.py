@@ -230,10 +230,7 @@ class Worker(Receiver):
 
 
 class Pusher(Receiver):
-    """Pushes all metrics every ``interval`` seconds.
-
-    Nothing is kept for a receiver that fails: the next push has the newest values.
-    """
+    """Pushes all metrics every ``interval`` seconds; after a failure, the next push has the newest values."""
 
     def __init__(self, to: Destination, interval: float) -> None:
         super().__init__(to)
