@@ -36,13 +36,10 @@ class Clock(Protocol):
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """A time that later processes of the same boot can date, whatever happens to the wall clock.
+    """A time that later processes of the same boot can date, whatever happens to the wall clock."""
 
-    ``seconds`` are those of the monotonic clock of the boot with the id ``boot``.
-    """
-
-    boot: str
-    seconds: float
+    boot: str  # its id
+    seconds: float  # of its monotonic clock
 
 
 def moment(clock: Clock) -> Moment:

@@ -72,11 +72,7 @@ class PollOutcome(StrEnum):
 
 
 class ImdsError(ExporterError):
-    """IMDS gave no usable answer; ``status`` is that of its HTTP answer, 0 without one.
-
-    ``retry_after`` is the number of seconds for which it asks to be left alone, ``newest_versions`` the API
-    versions that it names in a refusal.
-    """
+    """IMDS gave no usable answer."""
 
     def __init__(
         self,
@@ -89,9 +85,9 @@ class ImdsError(ExporterError):
     ) -> None:
         super().__init__(message)
         self.reason = reason
-        self.status = status
-        self.retry_after = retry_after
-        self.newest_versions = newest_versions
+        self.status = status  # that of its HTTP answer, 0 without one
+        self.retry_after = retry_after  # the seconds for which it asks to be left alone
+        self.newest_versions = newest_versions  # the API versions that it names in a refusal
 
 
 class StateDirectoryInUseError(ExporterError):

@@ -132,13 +132,10 @@ def chosen(wanted: str, events: Sequence[T], ids: Callable[[T], Sequence[str]], 
 
 
 class EventList(msgspec.Struct, frozen=True):
-    """The output of ``--json``: the events by `urgency`; from IMDS, without their lives so far.
-
-    Unless ``up``, the exporter had no valid document at its last poll, and there may be newer events.
-    """
+    """The output of ``--json``: the events by `urgency`; from IMDS, without their lives so far."""
 
     source: Literal["exporter", "imds"]
-    up: bool
+    up: bool  # unless the exporter's last poll gave no valid document, so that there may be newer events
     instance: str | None
     api_version: str
     document_incarnation: int | None

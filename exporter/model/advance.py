@@ -114,18 +114,15 @@ MOST_IDS = 100  # a source that renews the id of an event at every poll must not
 class Listing(msgspec.Struct, frozen=True):
     """A document's events, matched with the lives known before it.
 
-    ``continued`` has the events whose lives continue, by `Life.key`. ``unread`` has the lives whose
-    event is listed but cannot be read. ``returning`` has the events with a known past life. ``divided`` has
-    the lives of which the document lists several ids, without all but the newest: what one document lists
-    under two ids are two events.
+    What one document lists under two ids are two events: of the ``divided`` lives, only the newest id stays.
     """
 
-    continued: Mapping[str, ScheduledEvent]
-    unread: tuple[Life, ...]
+    continued: Mapping[str, ScheduledEvent]  # the events whose lives continue, by `Life.key`
+    unread: tuple[Life, ...]  # those whose event is listed but cannot be read
     gone: tuple[Life, ...]
-    returning: tuple[tuple[Life, ScheduledEvent], ...]
+    returning: tuple[tuple[Life, ScheduledEvent], ...]  # the events with a known past life
     fresh: tuple[ScheduledEvent, ...]
-    divided: tuple[Life, ...]
+    divided: tuple[Life, ...]  # those of which the document lists several ids
 
 
 def listing_of(state: WatchState, document: Document, instance: str | None, *, may_renew: bool) -> Listing:

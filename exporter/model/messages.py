@@ -138,15 +138,11 @@ class WatchChange(StrEnum):
 
 
 class Outage(msgspec.Struct, frozen=True):
-    """An outage of the watch that messages were sent about; the fields are those of `WatchMessage`.
+    """An outage of the watch that messages were sent about, until it is over."""
 
-    It is stored until it is over, because the name of this VM, which is in ``incident``, may change
-    meanwhile.
-    """
-
-    since: UtcTime
-    incident: str
-    never: bool = False
+    since: UtcTime  # as in `WatchMessage`
+    incident: str  # has the name of this VM, which may change meanwhile
+    never: bool = False  # whether there has never been a valid document
 
     @property
     def key(self) -> str:

@@ -26,12 +26,9 @@ _PORTALS = {
 
 
 class VirtualMachine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The facts about this VM; "" if IMDS has none. Events' ``Resources`` contain ``name``.
+    """The facts about this VM; "" if IMDS has none."""
 
-    ``priority`` is Regular or Spot. ``node`` is the VM's name in Kubernetes, which IMDS does not know.
-    """
-
-    name: str = ""
+    name: str = ""  # as in the ``Resources`` of events
     vm_id: str = ""
     resource_id: str = ""
     resource_group: str = ""
@@ -43,8 +40,8 @@ class VirtualMachine(msgspec.Struct, frozen=True, omit_defaults=True):
     fault_domain: str = ""
     computer_name: str = ""
     environment: str = ""
-    priority: str = ""
-    node: str = ""
+    priority: str = ""  # Regular or Spot
+    node: str = ""  # its name in Kubernetes, which IMDS does not know
     tags: dict[str, str] = {}
 
     def with_tags(self, names: Iterable[str]) -> "VirtualMachine":

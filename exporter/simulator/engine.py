@@ -27,56 +27,42 @@ _FILES = (".yaml", ".yml")
 
 
 class EventChange(msgspec.Struct, frozen=True):
-    """A change of an event, ``after`` it appeared; unspecified fields stay unchanged.
-
-    ``notice`` is the time from the change to the new start, for an event that is still Scheduled then.
-    """
+    """A change of an event, ``after`` it appeared; unspecified fields stay unchanged."""
 
     after: Duration
     vms: tuple[str, ...] | None = None
-    notice: Duration | None = None
+    notice: Duration | None = None  # from the change to the new start, while the event is still Scheduled
     description: str | None = None
     duration_in_seconds: int | None = None
 
 
 class EventPlan(msgspec.Struct, frozen=True):
-    """One event of a scenario; durations are simulated seconds.
-
-    It appears ``after`` the scenario's start, is Advisory for ``advisory`` (0: never), Scheduled for
-    ``notice`` (0: never), then Started for ``impact``, and then removed. With ``cancelled_after`` it is
-    removed before it starts, that long after it appeared. With ``returns_after`` it is listed again under the
-    same id, that long after its removal, and is not cancelled then. With ``renews_id`` it gets a new id at
-    each change, including those of its status. ``duration_in_seconds`` is what Azure announces; -1 is
-    unknown.
-    """
+    """One event of a scenario; durations are simulated seconds."""
 
     type: Literal["Freeze", "Reboot", "Redeploy", "Preempt", "Terminate", "SpotRebalanceRecommendation"]
     vms: tuple[str, ...]
-    notice: Duration
-    impact: Duration
-    after: Duration = 0
-    advisory: Duration = 0
-    cancelled_after: Duration | None = None
-    returns_after: Duration | None = None
-    renews_id: bool = False
+    notice: Duration  # for which it is Scheduled; 0: never
+    impact: Duration  # for which it is Started, before it is removed
+    after: Duration = 0  # from the start of the scenario until it appears
+    advisory: Duration = 0  # for which it is Advisory before; 0: never
+    cancelled_after: Duration | None = None  # from its appearance until it is removed without a start
+    returns_after: Duration | None = None  # from its removal until it is listed again, under the same id
+    renews_id: bool = False  # whether it gets a new id at each change, including those of its status
     changes: tuple[EventChange, ...] = ()
     source: Literal["Platform", "User"] = "Platform"
     description: str = ""
-    duration_in_seconds: int = -1
+    duration_in_seconds: int = -1  # what Azure announces; -1: unknown
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """One or more events; ``position`` orders the bundled scenarios.
-
-    The first of ``vms`` is the simulated VM itself, and takes its name; the others are its neighbours.
-    """
+    """One or more events."""
 
     name: str
     title: str
     description: str
-    vms: tuple[str, ...]
+    vms: tuple[str, ...]  # the first is the simulated VM itself, and takes its name; then its neighbours
     events: tuple[EventPlan, ...]
-    position: int = 0
+    position: int = 0  # among the bundled scenarios
 
 
 def load_scenarios(names: Sequence[str] | None = None) -> tuple[Scenario, ...]:
@@ -160,15 +146,12 @@ _Action = Callable[[], bool]  # returns whether it changed the list of events
 
 
 class Event(msgspec.Struct):
-    """The state of an event; ``appears`` and ``starts`` are simulated times, planned or past.
+    """The state of an event; ``appears`` and ``starts`` are simulated times, planned or past."""
 
-    ``event_id`` is the newest id if the plan renews it; ``names`` maps the scenario's VMs to real names.
-    """
-
-    event_id: str
+    event_id: str  # the newest, if the plan renews it
     scenario: Scenario
     plan: EventPlan
-    names: Mapping[str, str]
+    names: Mapping[str, str]  # the real names of the scenario's VMs
     status: Literal["Advisory", "Scheduled", "Started"]
     resources: tuple[str, ...]
     description: str

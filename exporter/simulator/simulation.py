@@ -56,13 +56,10 @@ class Accepted(msgspec.Struct, frozen=True):
 
 
 class SimulationState(msgspec.Struct, frozen=True):
-    """A snapshot of the simulation; times are wall-clock times.
-
-    ``service`` is ``off`` until a request switches it on, and ``empty`` while it lists no events afterwards.
-    """
+    """A snapshot of the simulation; times are wall-clock times."""
 
     now: datetime
-    service: Literal["off", "empty", "on"]
+    service: Literal["off", "empty", "on"]  # off until a request, then empty while no events are listed
     incarnation: int
     events: tuple[Event, ...]
     coming: tuple[Event, ...]

@@ -51,7 +51,7 @@ class _Fields(msgspec.Struct, frozen=True):
 
 
 class ManagedFields(_Object, frozen=True):
-    """Which client, a ``manager``, set ``spec.unschedulable``; the other fields that it set are not kept."""
+    """Whether a client set ``spec.unschedulable``; the other fields that it set are not kept."""
 
     manager: str = ""
     fields_v1: _Fields = msgspec.field(name="fieldsV1", default=_Fields())

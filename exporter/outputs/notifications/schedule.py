@@ -26,14 +26,10 @@ MOST_ATTEMPTS_FOR_ONE = 3
 
 
 class Turn(NamedTuple):
-    """The next action: send the last of ``messages``, or decide again in ``delay`` seconds.
+    """The next action; without messages and delay there is nothing to do until something changes."""
 
-    The last one stands for those before it. Without messages and delay there is nothing to do until something
-    changes.
-    """
-
-    messages: tuple[QueuedMessage, ...] = ()
-    delay: float | None = None
+    messages: tuple[QueuedMessage, ...] = ()  # the last one is to be sent, and stands for the others
+    delay: float | None = None  # the seconds until the next decision
 
 
 class _Hold(NamedTuple):
