@@ -20,6 +20,7 @@ from rich.text import Text
 from exporter.clock import Clock
 from exporter.commands import terminal
 from exporter.config import Config
+from exporter.config.addresses import without_credentials
 from exporter.errors import ExporterError, ImdsError, basic
 from exporter.imds.client import ImdsClient, asked_again, client_of
 from exporter.model.documents import decode_document
@@ -50,9 +51,8 @@ class RunningExporter:
     """
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        credentials, _, host = parts.netloc.rpartition("@")
-        self.url = parts._replace(netloc=host).geturl()
+        credentials = urlsplit(url).netloc.rpartition("@")[0]
+        self.url = without_credentials(url)
         self._headers = {"Authorization": f"Basic {basic(credentials)}"} if credentials else {}
 
     def events(self) -> api.Events:

@@ -12,6 +12,7 @@ from exporter.config.kubernetes import Drain
 from exporter.model.jobs import HookOutcome
 from exporter.model.lifecycle import Life
 from exporter.model.views import Views
+from exporter.model.wording import names
 from exporter.outputs.kubernetes.client import (
     MOST_AT_ONCE,
     TIMEOUT_SECONDS,
@@ -44,6 +45,7 @@ _MARGIN_SECONDS = 5.0  # so that pods that use up their grace period are seen to
 _BY_BUDGET = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.INTERNAL_SERVER_ERROR)
 _UNKNOWN_GRACE_SECONDS = 30  # the API server's default
 _MOST_LOGGED = 50
+_MOST_SHOWN = 5
 
 
 class Selection(NamedTuple):
@@ -335,7 +337,7 @@ class Drainer:
 
     def _log_kept(self, pods: Iterable[Pod]) -> None:
         if fresh := self._unnoted(pods):
-            shown = names((pod.full_name for pod in fresh), most=_MOST_LOGGED)
+            shown = names([pod.full_name for pod in fresh], _MOST_LOGGED)
             log.warning("pods without a controller are not evicted", extra={"pods": shown})
 
     def _unnoted(self, pods: Iterable[Pod]) -> list[Pod]:
@@ -354,11 +356,12 @@ class Drainer:
         number = f"1 {self._pod} is left" if len(left) == 1 else f"{len(left)} {self._pod}s are left"
         if not is_whole:
             number = f"at least {number}"
-        parts = [f"{number}: {names(left)}"] if left else [f"no {self._pod} is left"] if is_whole else []
+        parts = [f"{number}: {names(left, _MOST_SHOWN)}"] if left else []
+        if is_whole and not left:
+            parts.append(f"no {self._pod} is left")
         if selection.kept:
-            parts.append(
-                f"without a controller, not evicted: {names(pod.full_name for pod in selection.kept)}"
-            )
+            kept = names([pod.full_name for pod in selection.kept], _MOST_SHOWN)
+            parts.append(f"without a controller, not evicted: {kept}")
         return "; ".join([*parts, *filter(None, [obstacle])])
 
 
@@ -396,12 +399,6 @@ def grace(pod: Pod, drain: Drain, left: float | None) -> int | None:
         # With 0 the API server forgets the pod while its containers still run.
         seconds = min(seconds, max(int(left - min(_MARGIN_SECONDS, left / 5)), 1))
     return None if seconds == pod.grace else seconds
-
-
-def names(pods: Iterable[str], most: int = 5) -> str:
-    listed = list(pods)
-    more = f" and {len(listed) - most} more" if len(listed) > most else ""
-    return ", ".join(listed[:most]) + more
 
 
 def _in_parallel(work: Callable[[T], None], items: Iterable[T]) -> None:
