@@ -22,6 +22,7 @@ def test_a_hook_that_prints_all_it_has_tells_no_secret(tmp_path: Path) -> None:
             "HTTP_PROXY": f"http://user:{CANARY}@127.0.0.1:9",
             "OTEL_SERVICE_NAME": CANARY,
             "NOTIFY_SOCKET": CANARY,
+            "CREDENTIALS_DIRECTORY": CANARY,
         }
         configure(vm)
         with vm.running("--log.level", "debug", NO_SECRET="shown", NO_PROXY="127.0.0.1", **secrets):

@@ -60,25 +60,6 @@ def test_any_event_can_be_passed_on(text: str, resources: list[str], times: int)
     assert kept == whole or len(kept.encode()) > MOST_BYTES - 4
 
 
-@pytest.mark.parametrize(
-    ("name", "is_inherited"),
-    [
-        ("SCHEDULED_EVENTS_NOTIFY", False),
-        ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", False),
-        ("CREDENTIALS_DIRECTORY", False),
-        ("NOTIFY_SOCKET", False),
-        ("ONCALL_URL", False),
-        ("oncall_url", True),
-        ("MY_OTEL_EXPORTER_OTLP_HEADERS", True),
-        ("CREDENTIALS_DIRECTORY_TOO", True),
-        ("PATH", True),
-    ],
-)
-def test_what_hooks_inherit(name: str, is_inherited: bool) -> None:
-    """Nothing that may lead to a secret of the exporter, nor what the configuration names; all else."""
-    assert (name in inherited({name: "x"}, ["ONCALL_URL"])) is is_inherited
-
-
 def test_names_without_regard_to_case(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows finds ${oncall_url} in ONCALL_URL, and hands it on under that name."""
     monkeypatch.setattr("sys.platform", "win32")
