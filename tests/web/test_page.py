@@ -245,7 +245,7 @@ def _main(**fields: Any) -> str:
 
 def test_what_stands_above_the_events() -> None:
     """A demo is marked as such, and the page has the reason why the VM is out of service."""
-    assert "In service for load balancers: no event requires" in _main()
+    assert "In service for load balancers: this VM may get new work" in _main()
     text = _main(
         reason="Reboot X is Scheduled",
         demonstration=Demonstration("Simulated events.", 60.0, NOW),

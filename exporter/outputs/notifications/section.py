@@ -112,10 +112,13 @@ class NotificationsSection(Section):
                 if not address.url:
                     raise ConfigurationError(f"{address.place} is empty")
                 resolved.append(address)
+        usable = []
         for address in resolved:
             if address.url and (problem := fault(address.url)):
                 mistakes.problems += loaded.error(address, problem).problems
-        return tuple(resolved)
+            else:
+                usable.append(address)
+        return tuple(usable)
 
     def probe(self, address: Address, clock: Clock) -> Diagnosis:
         """Resolve a target's host; `notify-test` is for delivery."""
