@@ -13,13 +13,12 @@ from exporter.health import Health
 from exporter.model.advance import MOST_IDS, MOST_PAST_BYTES, MOST_TRANSITIONS, advance
 from exporter.model.documents import MOST_EVENTS, decode_document
 from exporter.model.events import SCHEDULED, STARTED, ScheduledEvent
-from exporter.model.facts import PauseFact
 from exporter.model.lifecycle import Transition, WatchState, weight
 from exporter.model.messages import Message
 from exporter.model.views import Snapshot
 from exporter.outputs.notifications.outbox import Outbox, job_of
 from exporter.outputs.notifications.planning import Plan
-from exporter.state.facts import CAPACITY, MOST_BYTES
+from exporter.state.facts import MOST_BYTES
 from exporter.state.store import Store
 from tests.builders import WEB_VM, scheduled
 from tests.clocks import NOW, HandClock
@@ -84,22 +83,6 @@ def test_a_restart_takes_as_little_memory(tmp_path: Path) -> None:
     assert again.load().current == story.state.current
     again.close()
     assert peak < 16 * 2**20
-
-
-def test_what_waits_for_a_receiver_has_an_end(tmp_path: Path) -> None:
-    """Of facts that a receiver lacks the newest are kept, and what made room is told once."""
-    clock = HandClock()
-    store = Store.open(tmp_path, health=Health(clock), clock=clock)
-    store.facts.set_readers(["fast", "slow"])
-    pauses = [PauseFact(float(number), NOW, "vm") for number in range(CAPACITY + 2)]
-    store.facts.put(pauses[:3])
-    store.facts.mark_read("fast", [number for number, _ in store.facts.unread("fast")])
-    store.facts.put(pauses[3:])
-    assert [fact for _, fact in store.facts.unread("fast")] == pauses[3:]
-    assert [fact for _, fact in store.facts.unread("slow")] == pauses[2:]
-    assert (store.facts.take_displaced("fast"), store.facts.take_displaced("slow")) == ([], pauses[:2])
-    assert store.facts.take_displaced("slow") == []
-    store.close()
 
 
 def test_facts_about_large_events_have_an_end(tmp_path: Path) -> None:

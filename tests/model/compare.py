@@ -1,6 +1,5 @@
 """The model and the product side by side: where they disagree on a history."""
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -200,28 +199,8 @@ def report(steps: Sequence[Step], found: Difference) -> str:
     """Return a history and where the two disagree, for a person."""
     lines = []
     for step in steps[: found.number + 1]:
-        words = [f"{step.at:%d %H:%M:%S}", f"name {step.instance}", "restarted" if step.restart else ""]
-        lines += ["  ".join(words), *_documents(step.body)]
-    lines += [f"  expected: {line}" for line in map(_line, found.expected)]
-    lines += [f"  got:      {line}" for line in map(_line, found.got)]
+        begun = "restarted" if step.restart else ""
+        lines += [f"{step.at:%d %H:%M:%S}  name {step.instance}  {begun}", f"  {step.body!r}"]
+    lines += [f"  expected: {line}" for line in found.expected]
+    lines += [f"  got:      {line}" for line in found.got]
     return "\n".join([*lines, f"  {found.remark}"] if found.remark else lines)
-
-
-def _documents(body: bytes) -> Iterator[str]:
-    try:
-        content = json.loads(body)
-        yield f"  incarnation {content.get('DocumentIncarnation', 'missing')!r}"
-        for event in content["Events"]:
-            yield f"    {json.dumps(event)}"
-    except (ValueError, AttributeError):
-        yield f"  {body!r}"
-
-
-def _line(line: Line) -> str:
-    event = line.event
-    happened = " ".join(f"{word}@{at:%d-%H:%M:%S}" for word, at in line.happened)
-    return (
-        f"{line.transition or 'known'} {','.join(line.ids)}/{line.number} {line.target}"
-        f" [{happened}] started={line.started} ended={line.ended} outcome={line.outcome} {line.changed_to}"
-        f" changes={line.changes} impact={line.impact} {tuple(event)}"
-    )

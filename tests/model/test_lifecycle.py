@@ -6,10 +6,8 @@ What is told is shown by the cases and histories of `tests.model`.
 from datetime import timedelta
 
 from exporter.model.advance import pass_time
-from exporter.model.lifecycle import Life, Occurrence, Transition
-from exporter.model.messages import rank
+from exporter.model.lifecycle import Transition
 from tests.builders import NOT_BEFORE, scheduled, started
-from tests.clocks import NOW
 from tests.lives import Story, at, happened
 
 SCHEDULED, STARTED, UPDATED = Transition.SCHEDULED, Transition.STARTED, Transition.UPDATED
@@ -26,12 +24,8 @@ def test_notice_counts_from_the_beginning_of_the_life() -> None:
     assert life.feed(started()).occurrences[0].notice is None
 
 
-def test_the_order_of_what_happened() -> None:
-    """By kind, endings first; of one kind the gravest first."""
-    order = (Transition.VANISHED, STARTED, UPDATED, Transition.IMMINENT, SCHEDULED, Transition.ADVISED)
-    lives = [Life(scheduled(event_type=name), ("a",), NOW) for name in ("Terminate", "Freeze")]
-    ranks = [rank(Occurrence(life, transition, NOW)) for transition in order for life in lives]
-    assert ranks == sorted(ranks)
+def test_the_order_of_transitions_of_one_kind() -> None:
+    """Of one kind the gravest comes first."""
     found = [scheduled(event_id=name, event_type=name) for name in ("Freeze", "Reboot", "Preempt")]
     story = Story()
     steps = story.feed(*found), pass_time(story.state, NOT_BEFORE, [60], late=True)

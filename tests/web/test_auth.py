@@ -1,6 +1,5 @@
 import base64
 import threading
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import islice
 
@@ -29,10 +28,6 @@ def _header(name: str, password: str) -> str:
 
 def _protected() -> WebApp:
     return application(settings=lambda: WebSettings(users=USERS))
-
-
-def _right(passwords: Passwords, name: str, password: bytes, users: Mapping[str, bytes] = USERS) -> bool:
-    return passwords.remembers(users, name, password) or bool(passwords.check(users, name, password))
 
 
 @pytest.fixture
@@ -125,16 +120,6 @@ def test_failed_logins_are_counted_and_logged_once_a_minute(caplog: pytest.LogCa
         ("failed logins", 3),
     ]
     assert {record.__dict__["last_client"] for record in caplog.records} == {"192.0.2.1"}
-
-
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the limit all are forgotten, and checked again."""
-    monkeypatch.setattr(auth, "_REMEMBERED", 2)
-    passwords = Passwords()
-    right = [("alice", b"wonder:land"), ("b\u00f6b", "p\u00e4ss".encode()), ("long", b"x" * 72)]
-    for one in right:
-        assert _right(passwords, *one)
-    assert [passwords.remembers(USERS, *one) for one in right] == [False, False, True]
 
 
 class Gate:
