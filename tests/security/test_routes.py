@@ -79,17 +79,3 @@ def test_no_request_changes_anything(build: Build) -> None:
     assert {method for method, _ in answered} == {"GET", "HEAD"}
     assert {path for _, path in answered} == {*ROUTES, GUESSES[9]} - {"/-/reload"}
     assert all(statuses["POST", path] == 403 for path in ("/-/reload", "/%2d/reload"))
-
-
-def test_a_reload_by_post_is_all_that_can_be_allowed(build: Build) -> None:
-    """With the flag POST reads the configuration again, no other method does, and nothing else changes."""
-    bench = build(EVERYTHING)
-    bench.show(raw_event(), raw_event(EventId=REBOOT_ID, EventType="Reboot"))
-    before, reloaded = state(bench), bench.metric(RELOADED)
-    for method, path in itertools.product(METHODS, ROUTES):
-        if (method, path) != ("POST", "/-/reload"):
-            ask(bench, method, path)
-    assert (state(bench), bench.metric(RELOADED)) == (before, reloaded)
-    assert bench.reload() == 200
-    assert bench.metric(RELOADED) != reloaded
-    assert state(bench) == before

@@ -35,23 +35,6 @@ def test_not_before_is_the_start_rounded_down_and_blank_once_started() -> None:
     }
 
 
-def test_scenarios_follow_one_another_and_end() -> None:
-    """Each starts one pause after the previous one; after the last one the simulation stays idle."""
-    clock = HandClock()
-    first, second = scenario(name="first"), scenario(plan(type="Reboot"), name="second")
-    simulator = make(first, second, clock=clock, pause=120)
-    seen = []
-    for clock.passed in (119, 120, 150, 1e6):
-        seen.append(gist(simulator))
-    assert seen == [
-        (2, [("Freeze", "Started")]),
-        (3, [("Freeze", "Started"), ("Reboot", "Scheduled")]),
-        (4, [("Reboot", "Scheduled")]),
-        (6, []),
-    ]
-    assert simulator.picture().next_start is None
-
-
 def test_the_simulated_vm_takes_the_first_place_of_the_group() -> None:
     """The VM names in scenarios are replaced by the simulated VM and its neighbours."""
     simulator = Simulator([scenario(plan(vms=("vm_1", "vm_0")))], vm_name="web_2", clock=HandClock())

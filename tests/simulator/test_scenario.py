@@ -146,14 +146,6 @@ def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, old: str, new: str
     assert str(caught.value).startswith(f"{path}{message}")
 
 
-def test_the_least_that_is_possible(tmp_path: Path) -> None:
-    """A second after its announcement an event may change or be cancelled, and return a second later."""
-    path = tmp_path / "own.yaml"
-    for some in ("cancelled_after: 1s\n    returns_after: 1s", "changes: [{after: 1s, description: Soon.}]"):
-        path.write_text(f"{GOOD}    {some}\n")
-        assert load_scenarios([str(path)])[0].name == "own"
-
-
 def test_a_change_may_renew_the_id_and_nothing_else(tmp_path: Path) -> None:
     """Where the plan renews ids, the time of the change is enough."""
     path = tmp_path / "own.yaml"

@@ -1,7 +1,6 @@
 """The web configuration while the program runs: renewed certificates, changed users, broken files."""
 
 import os
-import socket
 import ssl
 from pathlib import Path
 
@@ -38,18 +37,6 @@ def _rewrite(path: Path, text: str) -> None:
 
 def _users(*names: str) -> str:
     return "basic_auth_users:\n" + "".join(f"  {name}: {HASH}\n" for name in names)
-
-
-def _serial(port: int, pki: Pki) -> str:
-    context = ssl.create_default_context()
-    pki.authority.configure_trust(context)
-    with (
-        socket.create_connection(("127.0.0.1", port), 5) as plain,
-        context.wrap_socket(plain, server_hostname="127.0.0.1") as secure,
-    ):
-        certificate = secure.getpeercert()
-        assert certificate is not None
-        return str(certificate["serialNumber"])
 
 
 def test_a_broken_file_keeps_the_old_settings(tmp_path: Path) -> None:
@@ -168,17 +155,18 @@ def test_a_renewed_certificate_meets_the_next_connection(pki: Pki) -> None:
     setting = _House(write(pki.folder, PAIR))
     app = application(settings=setting.config.current)
     with served(app, setting.config.ssl_contexts()) as port:
-        first = _serial(port, pki)
+        address = ("127.0.0.1", port)
+        first = ssl.get_server_certificate(address)
         old_key = (pki.folder / "key.pem").read_bytes()
         pki.renew()
         new_key = (pki.folder / "key.pem").read_bytes()
         (pki.folder / "key.pem").write_bytes(old_key)
         setting.clock.pass_seconds(1)
-        assert _serial(port, pki) == first
+        assert ssl.get_server_certificate(address) == first
         assert "does not belong to the certificate" in setting.problems()[0]
         (pki.folder / "key.pem").write_bytes(new_key)
         setting.clock.pass_seconds(1)
-        assert _serial(port, pki) != first
+        assert ssl.get_server_certificate(address) != first
         assert setting.problems() == []
 
 
