@@ -1,6 +1,8 @@
+import logging
 import smtplib
 import socket
 import ssl
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import pytest
@@ -120,3 +122,23 @@ def test_only_answers_that_ask_to_wait_do() -> None:
 def test_what_a_receiver_said(body: bytes, words: str) -> None:
     """It is short and on one line, without any part of the target's URL."""
     assert failures.said(body, ("json://u:p@h.test/CANARY%2Fabc?mode=yes",)) == words
+
+
+def test_the_exceptions_of_an_attempt() -> None:
+    """Each is found once, none of other threads; tracebacks would keep an immense answer in memory."""
+    logger = logging.getLogger("test.failures")
+
+    def fail(error: Exception) -> None:
+        try:
+            raise error
+        except type(error):
+            logger.warning("failed")
+            logger.warning("again")
+
+    with failures.handled_by(logger.name) as errors, ThreadPoolExecutor(1) as pool:
+        logger.warning("nothing has failed yet")
+        pool.submit(fail, ValueError()).result()
+        fail(caused(CONNECTION, MemoryError()))
+    (error,) = errors
+    assert (error.__traceback__, type(error.__cause__)) == (None, MemoryError)
+    assert logger.handlers == []
