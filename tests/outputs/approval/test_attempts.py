@@ -201,18 +201,14 @@ def test_a_disk_that_takes_nothing(build: Build, later: str) -> None:
     assert bench.approved == [later]
 
 
-def lose_the_state(bench: Bench) -> None:
-    bench.app.stop()
-    (bench.state / "state.db").write_bytes(b"garbage" * 1000)
-    bench.start()
-    bench.show(raw_event(**OPEN))
-
-
 def test_a_lost_state_holds_rules_for_an_hour(build: Build) -> None:
     """What was approved before is not known to the limit; a restart shortens neither hour nor problem."""
     bench = build(approving(imds=SLOWLY))
     until = rfc3339(bench.clock.now() + timedelta(hours=1))
-    lose_the_state(bench)
+    bench.app.stop()
+    (bench.state / "state.db").write_bytes(b"garbage" * 1000)
+    bench.start()
+    bench.show(raw_event(**OPEN))
     reason = f"the state was lost, and with it what was approved in the last hour; held until {until}"
     for _ in range(3):
         bench.advance(1150)
