@@ -6,7 +6,7 @@ from datetime import datetime
 import msgspec
 from msgspec.structs import replace
 
-from exporter.model.jobs import HookOutcome
+from exporter.model.jobs import HookOutcome, JobKey
 from exporter.model.lifecycle import Life, Occurrence, Step, Transition, TransitionRecord, WatchState, step_of
 
 
@@ -21,13 +21,10 @@ class WorkerReport(msgspec.Struct, frozen=True):
     detail: str = ""  # describes what happened
 
 
-def hook_failure(
-    life_key: str, run: tuple[str, int], outcome: HookOutcome, at: datetime, *, reason: str = ""
-) -> WorkerReport:
-    """Return the report of a run, a hook's name and a transition's number, that failed or timed out."""
-    hook, number = run
-    detail = f"hook {hook} {outcome.value.replace('_', ' ')}" + (f": {reason}" if reason else "")
-    return WorkerReport(life_key, Transition.HOOK_FAILED, at, hook=hook, run=number, detail=detail)
+def hook_failure(run: JobKey, outcome: HookOutcome, at: datetime, reason: str = "") -> WorkerReport:
+    """Return the report of a run of a hook that failed or timed out."""
+    detail = f"hook {run.name} {outcome.value.replace('_', ' ')}" + (f": {reason}" if reason else "")
+    return WorkerReport(run.life_key, Transition.HOOK_FAILED, at, run.name, run.sequence, detail)
 
 
 def record_report(state: WatchState, report: WorkerReport) -> Step | None:

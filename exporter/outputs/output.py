@@ -157,7 +157,7 @@ class Output:
 def failures(jobs: Jobs) -> list[WorkerReport]:
     """Return the reports of runs that failed, including those that a crash kept from becoming transitions."""
     return [
-        hook_failure(key.life_key, (key.name, key.sequence), HookOutcome(record.outcome), record.done)
+        hook_failure(key, HookOutcome(record.outcome), record.done)
         for key, record in jobs.snapshot()
         if record.done is not None and record.outcome in (HookOutcome.FAILED, HookOutcome.TIMED_OUT)
     ]

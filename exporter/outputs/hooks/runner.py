@@ -267,8 +267,7 @@ class HookRunner(Output):
             # This failure becomes no transition, with which it would be counted.
             self._metrics.hooks.failed(hook.name, Severity.WARNING)
         reason = f"{result.reason}; output: {result.output}" if result.output else result.reason
-        failure = hook_failure(key.life_key, (key.name, key.sequence), result.outcome, now, reason=reason)
-        self._inbox.put(failure)
+        self._inbox.put(hook_failure(key, result.outcome, now, reason))
 
     def _execute(self, hook: Hook, run: Run, attempt: int, facts: Mapping[str, object]) -> "CommandResult":
         # Imported on first use: most VMs have no hooks.

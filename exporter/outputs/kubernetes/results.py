@@ -7,8 +7,6 @@ from collections.abc import Container, Iterable
 from datetime import datetime
 from enum import StrEnum
 
-from prometheus_client import CollectorRegistry
-
 from exporter.clock import Clock
 from exporter.config.kubernetes import DRAIN
 from exporter.health import DegradedReason, Health
@@ -35,17 +33,13 @@ class EvictionOutcome(StrEnum):
     DRY_RUN = "dry_run"
 
 
-def evictions_counter(registry: CollectorRegistry) -> Outcomes:
-    text = "Attempts to evict a pod of this Node, by outcome."
-    return Outcomes(registry, "pod_evictions", text, EvictionOutcome)
-
-
 class DrainResults:
     """Records how drains end, and which calls of which loop fail; outlives a configuration."""
 
     def __init__(self, core: Core) -> None:
         self.metrics, self.clock, self._inbox = core.metrics, core.clock, core.inbox
-        self.evictions = evictions_counter(core.metrics.registry)
+        text = "Attempts to evict a pod of this Node, by outcome."
+        self.evictions = Outcomes(core.metrics.registry, "pod_evictions", text, EvictionOutcome)
         self.jobs = core.store.jobs("kubernetes", Jobs)
         self._inbox.put(*failures(self.jobs))
         self._problems = Problems(core.health)
@@ -54,9 +48,8 @@ class DrainResults:
         """Record the outcome for a life, unless it is known, or the drain has succeeded already."""
         if self._newest(life) in (outcome, HookOutcome.SUCCEEDED):
             return
-        now, sequence = self.clock.now(), _sequence(life)
-        succeeded = outcome is HookOutcome.SUCCEEDED
-        key = JobKey(life.ids[0].lower(), life.key, sequence, DRAIN)
+        now, succeeded = self.clock.now(), outcome is HookOutcome.SUCCEEDED
+        key = JobKey(life.ids[0].lower(), life.key, _sequence(life), DRAIN)
         self.jobs.record_end(key, End(outcome, now, begun, "" if succeeded else reason))
         facts = {"event_id": life.ids[0], "trace_id": trace_id(life.ids[0]), "outcome": outcome.value}
         facts["reason"] = reason
@@ -66,7 +59,7 @@ class DrainResults:
             # An approval may have waited for it.
             self._inbox.put()
             return
-        self._inbox.put(hook_failure(life.key, (DRAIN, sequence), outcome, now, reason=reason))
+        self._inbox.put(hook_failure(key, outcome, now, reason))
 
     def has_succeeded(self, lives: Iterable[Life]) -> bool:
         """Return whether the drain has succeeded for one of these lives."""
