@@ -86,10 +86,6 @@ class Pipeline:
         for output in self._outputs:
             output.check(loaded, environ, mistakes)
 
-    def wake(self) -> None:
-        for output in self._outputs:
-            output.wake()
-
     def configure(self, loaded: Loaded, environ: Mapping[str, str]) -> None:
         settings = loaded.config
         client = client_of(settings.imds, self.clock, self._limiter)

@@ -53,7 +53,7 @@ class Client:
             AlertmanagerError: they were not accepted, or it is unknown whether they were.
         """
         sent = self._clock.now()
-        answer = self._ask("POST", "/api/v2/alerts", msgspec.json.encode(alerts))
+        answer = self._ask("/api/v2/alerts", msgspec.json.encode(alerts))
         return answer.clock_offset(sent, self._clock.now())
 
     def look(self) -> None:
@@ -62,14 +62,14 @@ class Client:
         Raises:
             AlertmanagerError: it does not.
         """
-        self._ask("GET", "/api/v2/status", None)
+        self._ask("/api/v2/status")
 
     def close(self) -> None:
         self._transport.close()
 
-    def _ask(self, method: str, path: str, body: bytes | None) -> Answer:
-        headers = self._headers | ({"Content-Type": "application/json"} if body is not None else {})
-        request = Request(method, self._base + path, headers, body)
+    def _ask(self, path: str, body: bytes | None = None) -> Answer:
+        method, headers = ("GET", {}) if body is None else ("POST", {"Content-Type": "application/json"})
+        request = Request(method, self._base + path, self._headers | headers, body)
         try:
             answer = self._transport.send(request, _TIMEOUT_SECONDS)
         except TimeoutError as error:
