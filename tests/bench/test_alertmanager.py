@@ -156,17 +156,6 @@ def test_a_former_life_does_not_end_an_event_that_is_listed_again(build: Build, 
     assert held(bench, receiver) == active
 
 
-def test_what_ended_while_the_exporter_was_down(build: Build, receiver: Receiver) -> None:
-    """Nothing is posted before the first poll, so that the alert does not begin again."""
-    bench = build(settings(receiver))
-    bench.show(REBOOT, wait=2)
-    bench.announce()
-    bench.restart(after=60)
-    bench.advance(2)
-    ends = [datetime.fromisoformat(one["endsAt"]) for one in posted(receiver)]
-    assert [end <= bench.clock.now() for end in ends] == [False, True]
-
-
 def test_an_event_that_is_scheduled_again_after_its_start(build: Build, receiver: Receiver) -> None:
     """Its alert ends, as with the rules, and no other begins."""
     bench = build(settings(receiver))

@@ -252,14 +252,6 @@ def test_a_changed_secret_of_kubernetes(build: Build, tmp_path: Path) -> None:
     }
 
 
-def test_a_reload_while_messages_wait(build: Build) -> None:
-    """To a target that is well they go one by one, in their order."""
-    bench = build(ONCALL)
-    leave(bench, *events(*"abcdefghijk"), *events("z", EventType="Preempt"))
-    bench.reload(f"{ONCALL}metrics: {{resources: true}}")
-    assert told(bench) == list("zabcdefghijk")
-
-
 @pytest.mark.parametrize(("changed", "known"), [("backup", ("one",)), ("oncall", ())])
 def test_a_reload_during_an_attempt(build: Build, changed: str, known: tuple[str, ...]) -> None:
     """Its failure counts, with the services that have the message, unless the target is another now."""

@@ -53,12 +53,6 @@ def test_nothing_that_azure_says_steers_the_terminal() -> None:
     assert all(row.isprintable() for row in rows)
 
 
-def test_it_fits_on_80_columns() -> None:
-    """The row of every type that Azure schedules does, however far ahead it is."""
-    far = scheduled(event_type="Terminate", not_before=NOW + timedelta(days=700, hours=23))
-    assert rendered(far)[1] == f"{FREEZE_ID}  Scheduled  in 700d23h  5s       Terminate"
-
-
 def test_nothing_is_cut() -> None:
     """An id, a type or a name of any length is whole, and on one line."""
     fields = {name: name * 40 for name in ("event_id", "event_status", "event_type", "event_source")}
