@@ -3,6 +3,7 @@
 import ssl
 import warnings
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,7 @@ import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from exporter.errors import ConfigurationError
 from exporter.web import webfile
@@ -134,22 +130,16 @@ def test_only_an_allowed_name_lets_in(pki: Pki, names: str, admitted: bool) -> N
 
 def test_names_of_other_kinds_do_not_matter(pki: Pki) -> None:
     """A client whose certificate has the name of a directory, too, is let in by its DNS name."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    authority = x509.load_pem_x509_certificate(pki.authority.cert_pem.bytes())
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "prometheus")])
-    signer = load_pem_private_key(pki.authority.private_key_pem.bytes(), None)
-    assert isinstance(signer, ec.EllipticCurvePrivateKey)
     names = [x509.DirectoryName(subject), x509.DNSName("prometheus.example")]
-    certificate = (
-        x509.CertificateBuilder(authority.subject, subject, key.public_key())
-        .serial_number(1)
-        .not_valid_before(authority.not_valid_before_utc)
-        .not_valid_after(authority.not_valid_after_utc)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .sign(signer, SHA256())
-    )
+    builder = x509.CertificateBuilder(subject, subject, key.public_key(), 1, now, now + timedelta(days=1))
+    builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    certificate = builder.sign(key, SHA256()).public_bytes(Encoding.PEM)
+    # It is its own authority.
+    (pki.folder / "ca.pem").write_bytes(certificate)
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    (pki.folder / "client.pem").write_bytes(private + certificate.public_bytes(Encoding.PEM))
+    (pki.folder / "client.pem").write_bytes(private + certificate)
     context = _server(pki, f"{PAIR}{CLIENTS}  client_allowed_sans: [prometheus.example]\n")
     client = _client(pki, certificate=True)
     with (
