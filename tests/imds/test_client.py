@@ -1,6 +1,9 @@
 """The client of IMDS against well-behaved servers on real sockets; `test_client_hostile` has the others."""
 
 import json
+import os
+import socket
+import struct
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -96,13 +99,19 @@ def test_framing(reply: bytes, connections: int) -> None:
     assert server.connections == connections
 
 
-def test_connection_closed_between_polls() -> None:
+def reset(connection: Connection) -> None:
+    connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    os.close(connection.sock.detach())
+
+
+@pytest.mark.parametrize("close", [Connection.hang_up, reset])
+def test_connection_closed_between_polls(close: Callable[[Connection], None]) -> None:
     """A server that drops idle connections does not make the next poll fail."""
     closed = threading.Event()
 
     def respond(connection: Connection, _: Request) -> None:
         connection.send(answer(DOCUMENT))
-        connection.hang_up()
+        close(connection)
         closed.set()
 
     with serving(respond) as server, asking(server) as client:

@@ -90,18 +90,26 @@ def test_unreadable(
     """A file that may not be read is named in a warning, as is a folder that is none; others are tried."""
     write(tmp_path / "old.lease", DHCLIENT.format("0a:00:00:01"), age=60)
     barred = write(tmp_path / "new.lease", DHCLIENT.format("0a:00:00:02"))
-    really_open = Path.open
+    hidden = write(tmp_path / "hidden.lease", DHCLIENT.format("0a:00:00:03"))
+    really_open, really_stat = Path.open, Path.stat
 
     def refuse(self: Path, *args: object, **kwargs: object) -> object:
         if self == barred:
             raise PermissionError(13, "Permission denied", str(self))
         return really_open(self, *args, **kwargs)  # type: ignore[call-overload]  # passed through as it came
 
+    def hide(self: Path, **kwargs: bool) -> os.stat_result:
+        if self == hidden:
+            raise PermissionError(13, "Permission denied", str(self))
+        return really_stat(self, **kwargs)
+
     # Not by chmod: tests may run as root, whom no permission bars.
     monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(Path, "stat", hide)
     assert discover_endpoint([barred, tmp_path]) == "http://10.0.0.1"
     facts = [(record.__dict__["path"], record.__dict__["problem"]) for record in caplog.records]
-    assert facts == [(str(barred), "Not a directory"), (str(barred), "Permission denied")]
+    denied = "Permission denied"
+    assert facts == [(str(barred), "Not a directory"), (str(hidden), denied), (str(barred), denied)]
 
 
 def test_leases_are_read_only_where_it_is_configured(monkeypatch: pytest.MonkeyPatch) -> None:

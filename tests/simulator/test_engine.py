@@ -197,6 +197,15 @@ def test_the_newest_id_is_approved_and_cancelled() -> None:
     assert stage.look(20)[1:] == (4, [])
 
 
+def test_what_is_cancelled_does_not_return() -> None:
+    """Neither by a change, nor when it would start or end, nor where it was still to come."""
+    changing = plan(changes=(EventChange(20, vms=BOTH),))
+    stage = Stage(scenario(changing, plan(notice=0), plan(after=50)))
+    stage.look(10)
+    stage.simulator.clear()
+    assert [stage.look(at)[1:] for at in (20, 50, 100, 200)] == [(2, [])] * 4
+
+
 SCHEDULED, STARTED = [("Freeze", "Scheduled")], [("Freeze", "Started")]
 
 

@@ -129,6 +129,7 @@ NOTICE = f":16: {CHANGES}[1].notice: can change only while the event is Schedule
             "",
             f":13: {CHANGES}[0]: must have at least one of vms, notice, description, duration_in_seconds",
         ),
+        ("3m", "0s", ":11: events[0].returns_after: must be more than 0s"),
         (CHANGED.partition("events:")[2], " []\n", ":5: events: must hold an event at least"),
         (
             "returns_after: 3m",
