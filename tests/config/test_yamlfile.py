@@ -178,24 +178,17 @@ def test_what_aliases_may_take(text: str, message: str) -> None:
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     """A file that is missing, no text or too long is named with the reason."""
-    missing, binary, long = (tmp_path / f"{name}.yml" for name in ("missing", "binary", "long"))
-    long.write_text("#" * 262_144)
-    assert yamlfile.read(long).data == {}
-    long.write_text("#" * 262_145)
-    with pytest.raises(ConfigurationError) as caught:
-        yamlfile.read(long)
-    assert str(caught.value) == f"{long}: has more than 262144 characters"
-    binary.write_bytes(b"count: \xff")
-    with pytest.raises(ConfigurationError) as caught:
-        yamlfile.read(missing)
-    assert str(caught.value) == f"{missing}: cannot be read: No such file or directory"
-    with pytest.raises(ConfigurationError) as caught:
-        yamlfile.read(binary)
-    assert str(caught.value) == f"{binary}:1: is not UTF-8 text: invalid start byte at byte 7"
-
-
-def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
-    """Windows' editors put a mark before the text."""
-    file = tmp_path / "bom.yml"
-    file.write_bytes(b"\xef\xbb\xbfcount: 2")
+    file = tmp_path / "some.yml"
+    for content, problem in (
+        (None, ": cannot be read: No such file or directory"),
+        (b"#" * 262_145, ": has more than 262144 characters"),
+        (b"count: \xff", ":1: is not UTF-8 text: invalid start byte at byte 7"),
+    ):
+        if content:
+            file.write_bytes(content)
+        with pytest.raises(ConfigurationError) as caught:
+            yamlfile.read(file)
+        assert str(caught.value) == f"{file}{problem}"
+    # As long as may be, and with the mark that Windows' editors put before the text.
+    file.write_bytes(b"\xef\xbb\xbfcount: 2 ".ljust(262_146, b"#"))
     assert loading.convert(yamlfile.read(file), Whole).count == 2
