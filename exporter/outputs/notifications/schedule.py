@@ -9,8 +9,7 @@ first, and of each event the newest message, which stands for those before it.
 """
 
 import math
-import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from exporter.clock import Clock, seconds_since
@@ -43,11 +42,8 @@ class _Hold(NamedTuple):
 class Schedule:
     """The order of one target's messages; used by one thread. Times are the clock's monotonic seconds."""
 
-    def __init__(
-        self, clock: Clock, *, recovering: bool, chance: Callable[[], float] = random.random
-    ) -> None:
+    def __init__(self, clock: Clock, *, recovering: bool) -> None:
         self._clock = clock
-        self._chance = chance
         # Whether the target, or the exporter, was down, so that queued messages are late.
         self._recovering = recovering
         self.reset(waited=False)
@@ -65,7 +61,7 @@ class Schedule:
         # The lives whose messages failed since the last one that was delivered; with two the target is down.
         self._failing: set[str] = set()
         # The pauses while the target is down, and the end of the one that has begun.
-        self._backoff = Backoff(self._clock, chance=self._chance)
+        self._backoff = Backoff(self._clock)
         self._paused_until = -math.inf
 
     @property
@@ -115,7 +111,7 @@ class Schedule:
         self.has_failed = True
         now = self._clock.monotonic()
         hold = self._holds.get(life)
-        backoff = hold.backoff if hold else Backoff(self._clock, chance=self._chance)
+        backoff = hold.backoff if hold else Backoff(self._clock)
         pause = backoff.failed(took)
         if failure is not Failure.TARGET:
             pause = _PAUSES[min(backoff.failures, len(_PAUSES)) - 1]
