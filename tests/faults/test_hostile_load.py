@@ -45,7 +45,7 @@ def test_a_thousand_events(tmp_path: Path) -> None:
             notifications={"targets": [{"name": "t", "url": f"json://{receiver.authority}"}]},
             approval={"mode": "dry_run", "leader": "any", "rules": [{"name": "all", "action": "approve"}]},
         )
-        with vm.running() as process:
+        with vm.running("--poll.interval", "1s") as process:
             idle = resident(process.pid)
             every = [
                 event(f"{n:032x}", EventType=EVENT_TYPES[n % 5], Resources=[vm.name, "demo_1"])
