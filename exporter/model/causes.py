@@ -18,16 +18,16 @@ _PREDICTED = (
 # What is going on, and what helps until the event starts.
 _MIGRATION = (
     "Azure moves the running VM to another host.",
-    "If the pause would hurt, hold automatic failover meanwhile, or approve the event at a quiet time.",
+    "If a pause is harmful, suspend automatic failover meanwhile, or approve the event at a quiet time.",
 )
 _MAINTENANCE = (
     "Azure maintains the host.",
-    "With an approval it happens earlier, at a time of your choice.",
+    "After an approval it starts earlier, at a time of your choice.",
 )
 _FAILURE = ("The host has failed or has to be repaired at once.", "Be ready to move the workload elsewhere.")
 _REQUEST = (
-    "Somebody with rights on the VM asked for it; the activity log in Azure's portal says who.",
-    "With an approval it happens at once.",
+    "A user with rights on the VM requested it; the activity log in Azure's portal shows who.",
+    "After an approval it starts at once.",
 )
 # By a part of the description, in lower case. The first that occurs counts.
 _KNOWN = (

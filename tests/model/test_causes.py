@@ -21,7 +21,7 @@ DAYS = {"not_before": NOW + timedelta(days=3), "description": ""}
         ({"description": "Virtual machine has encountered a failure."}, "The host has failed"),
         (
             {"description": "Virtual machine is going to be restarted as requested by authorized user."},
-            "Somebody with rights on the VM asked for it",
+            "A user with rights on the VM requested it",
         ),
         (DAYS, "So much notice usually means"),
         (DAYS | {"description": "Paused for host maintenance."}, "So much notice usually means"),
@@ -43,4 +43,4 @@ def test_what_helps_before_the_start() -> None:
     """The advice to approve an event ends when the event starts."""
     known = {"description": "Paused for host maintenance."}
     before, after = (cause(view(**known, status=status)) for status in (SCHEDULED, STARTED))
-    assert before == f"{after} With an approval it happens earlier, at a time of your choice."
+    assert before == f"{after} After an approval it starts earlier, at a time of your choice."

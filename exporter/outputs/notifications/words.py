@@ -24,7 +24,7 @@ _ENDED = {
 _LEFT = {
     Transition.COMPLETED: "The event is over for this VM: Azure lists it for other VMs only.",
     Transition.CANCELLED: "The event is not for this VM: Azure lists it for other VMs only.",
-    Transition.VANISHED: "The event is for a VM of another name than this one has now. "
+    Transition.VANISHED: "The event is for a VM with another name than this VM has now. "
     "If instance.name is wrong, correct it.",
 }
 # What the title says of a field that changed.
