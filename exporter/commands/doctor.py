@@ -153,9 +153,9 @@ def _terminate(vm: VirtualMachine) -> Diagnosis:
         *("--name", vm.scale_set or vm.name or "NAME", "--query", f"[{profile},scheduledEventsPolicy]"),
     )
     text = (
-        "off unless the VM or its scale set enables them, as are those of OS image upgrades; what users do "
-        "is not announced where scheduledEventsPolicy approves it automatically. IMDS does not report this; "
-        "check with:"
+        "off unless the VM or its scale set enables them, as are those of OS image upgrades; events that "
+        "users request come without notice if scheduledEventsPolicy approves them automatically. IMDS does "
+        "not report these settings; check with:"
     )
     return Diagnosis(NOTE, "terminate notifications", text, (command,))
 
