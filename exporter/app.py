@@ -53,7 +53,14 @@ _SERVER_STOP_SECONDS = 1.0
 
 
 # In the order of their stop: what others have done is exported last.
-OUTPUTS: Sequence[type[Output]] = (Notifications, HookRunner, Approver, NodeLoop, Alertmanagers, Otlp)
+OUTPUTS: Sequence[type[Output]] = (
+    Notifications,
+    HookRunner,
+    Approver,
+    NodeLoop,
+    Alertmanagers,
+    Otlp,
+)
 
 
 class Options(msgspec.Struct, frozen=True, repr_omit_defaults=True):

@@ -1,18 +1,19 @@
 """The promise of the seam: each output can be deleted alone, and none imports another."""
 
 import ast
+import re
+import shutil
+import subprocess
+import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
 
 import exporter
 from exporter.app import OUTPUTS
-from exporter.commands import doctor
-from exporter.commands.check_config import check_files
-from exporter.commands.doctor import Asked
-from exporter.outputs.output import Output
-from tests.bench import Build
-from tests.builders import raw_event
+from exporter.simulator import Simulator, SimulatorServer
+from tests.end_to_end.program import eventually, free_port
 
 PACKAGE = Path(exporter.__file__).parent
 NAMES = sorted(path.parent.name for path in (PACKAGE / "outputs").glob("*/__init__.py"))
@@ -54,16 +55,38 @@ def test_the_core_imports_no_output(room: str) -> None:
     assert {str(file): outputs_of(imported(file)) for file in files if outputs_of(imported(file))} == {}
 
 
-@pytest.mark.parametrize("output", OUTPUTS, ids=lambda output: output.name)
-def test_the_exporter_runs_without_an_output(
-    build: Build, monkeypatch: pytest.MonkeyPatch, output: type[Output]
-) -> None:
-    """Without its line in `app`, it starts, polls and reloads, and the checks work."""
-    rest = [one for one in OUTPUTS if one is not output]
-    for place in ("exporter.app", "tests.bench.bench"):
-        monkeypatch.setattr(f"{place}.OUTPUTS", rest)
-    bench = build()
-    bench.show(raw_event(), wait=5)
-    assert (len(bench.api("current")), bench.api("problems"), bench.reload()) == (1, [], 200)
-    assert check_files([bench.file], None) == 0
-    assert doctor.run(Asked(exporter_url=bench.app.url), bench.clock) == 0
+@pytest.mark.parametrize("name", NAMES)
+def test_the_exporter_runs_without_an_output(name: str, tmp_path: Path) -> None:
+    """With its folder and its lines in `app` removed, it starts, polls and stops, and the checks work."""
+    copy = tmp_path / "exporter"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.rmtree(copy / "outputs" / name)
+    text = (copy / "app.py").read_text()
+    (imports,) = re.findall(rf"from exporter\.outputs\.{name}[\w.]* import (\w+)\n", text)
+    text = re.sub(rf"from exporter\.outputs\.{name}[\w.]* import \w+\n|    {imports},\n", "", text)
+    (copy / "app.py").write_text(text)
+    settings, port = tmp_path / "exporter.yml", free_port()
+    settings.write_text("imds: {timeout: 1s}")
+    with SimulatorServer(Simulator(idle=True)) as imds:
+        command = [sys.executable, "-m", "exporter", "run", "--imds.endpoint", imds.url]
+        command += ["--state.directory", str(tmp_path / "state"), "--web.listen-address", f"127.0.0.1:{port}"]
+        with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE) as process:
+            try:
+                eventually(lambda: process.poll() is not None or is_ready(port))
+                assert process.poll() is None
+                for check in (("check-config", str(settings)), ("doctor", "--config.file", str(settings))):
+                    command = [sys.executable, "-m", "exporter", *check]
+                    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+                    assert (str(settings) in done.stdout, done.stderr) == (True, "")
+            finally:
+                process.terminate()
+                _, log = process.communicate()
+    assert (process.returncode, b"Traceback" in log) == (0, False)
+
+
+def is_ready(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/-/ready") as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
