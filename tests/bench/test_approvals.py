@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from exporter.clock import Clock, ahead
 from exporter.imds.client import ImdsClient
 from exporter.outputs.approval.approvals import Approvals
 from exporter.simulator import Fault, Simulator, SimulatorServer
@@ -61,6 +62,18 @@ def test_why_an_event_is_held(
     assert bench.approved == []
 
 
+def test_an_event_that_cannot_be_read_any_more(build: Build) -> None:
+    """Its former content approves nothing, whenever it is due; it is approved once it can be read again."""
+    bench = build(APPROVE.replace("approve}", "approve, delay: 10s}"))
+    bench.show(raw_event(), wait=5)
+    text = body(raw_event(DurationInSeconds="1e999"), incarnation=2)
+    bench.simulator.set_document(text.replace(b'"1e999"', b"1e999"))
+    bench.advance(60)
+    assert (approval(bench)["state"], bench.approved) == ("hold", [])
+    bench.show(raw_event(), wait=5)
+    assert bench.approved == [FREEZE_ID]
+
+
 def test_an_approval_in_messages_and_in_the_api(build: Build) -> None:
     """A message about it names the rule, and so does the API."""
     tags = "metrics: {tags: [Environment, cost-center]}\n"
@@ -111,6 +124,16 @@ def test_a_required_hook_that_goes_and_comes_back(build: Build) -> None:
     assert (approval(bench)["reason"] or "").endswith("did not run for it")
     bench.show(raw_event(EventId="b"))
     assert bench.approved == ["b"]
+
+
+def test_a_required_hook_of_an_earlier_life(build: Build) -> None:
+    """Its success says nothing about an event that is listed again, and for which it does not run."""
+    bench = build(REQUIRING + hook("h").replace("{", "{match: {min_notice: 10m}, ", 1))
+    bench.show(raw_event(), wait=600)
+    bench.show()
+    bench.show(raw_event(), wait=60)
+    assert (approval(bench)["reason"] or "").endswith("did not run for it")
+    assert bench.approved == [FREEZE_ID]
 
 
 FREEZES = (
@@ -193,6 +216,32 @@ def test_a_document_that_is_older_than_a_poll_approves_nothing(
     at, _ = bench.asked[newest]
     assert bench.approved == [FREEZE_ID]
     assert (at >= begun + 8, bench.asked[newest - 1]) == (True, (at, ""))
+
+
+def test_a_document_that_is_still_being_taken_in(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the moment that it has been fetched, nothing is sent by the one before it."""
+    bench, approve = build(FREEZES), ImdsClient.approve
+    is_fetched, is_sent = threading.Event(), threading.Event()
+    poll = threading.Thread(target=bench.show, args=[raw_event(EventType="Reboot")])
+
+    def taking_in(clock: Clock) -> float:
+        is_fetched.set()
+        assert is_sent.wait(60)
+        return ahead(clock)
+
+    def approving(client: ImdsClient, event_id: str, confirm: Callable[[], None]) -> None:
+        monkeypatch.setattr("exporter.watch.watch.ahead", taking_in)
+        poll.start()
+        assert is_fetched.wait(60)
+        try:
+            approve(client, event_id, confirm)
+        finally:
+            is_sent.set()
+            poll.join(60)
+
+    monkeypatch.setattr(ImdsClient, "approve", approving)
+    bench.show(raw_event())
+    assert (is_sent.is_set(), bench.approved) == (True, [])
 
 
 def test_a_slow_disk_does_not_keep_the_exporter_from_looking(
