@@ -87,6 +87,19 @@ STORIES: dict[str, tuple[str, tuple[dict[str, Any] | Play, ...]]] = {
 }
 
 
+@pytest.mark.parametrize("event_type", ["Freeze", "Reboot"])
+def test_what_services_with_incidents_get(build: Build, event_type: str) -> None:
+    """A life that was never graver than info sends them nothing; of any other they get every message."""
+    approve = "approval: {mode: 'on', rules: [{name: x, action: approve}]}\n"
+    bench = build(routed("match: {}", approve + SELDOM))
+    bench.show(raw_event(EventType=event_type), wait=61)
+    bench.kill()
+    bench.show(raw_event(EventType=event_type, **STARTED), wait=61)
+    bench.show(wait=61)
+    assert len(bench.sent()) == 4
+    assert {one.is_incident for one in bench.sent()} == {event_type == "Reboot"}
+
+
 @pytest.mark.parametrize("kill", [False, True])
 @pytest.mark.parametrize("name", STORIES)
 def test_what_opens_an_incident_also_closes_it(build: Build, name: str, kill: bool) -> None:
