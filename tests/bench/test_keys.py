@@ -380,9 +380,12 @@ def test_the_address_of_imds(build: Build) -> None:
 
 
 def test_the_directory_of_the_state(build: Build, tmp_path: Path) -> None:
-    """It is where the file says."""
-    build(f"state: {{directory: '{tmp_path}/elsewhere'}}", state_directory=None)
+    """It is where the file says, and cannot change while the exporter runs."""
+    text = f"state: {{directory: '{tmp_path}/elsewhere'}}"
+    bench = build(text, state_directory=None)
     assert (tmp_path / "elsewhere").is_dir()
+    assert bench.reload(text.replace("elsewhere", "other")) == 500
+    assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.parametrize("key", ["url", "url_file", "tag"])
