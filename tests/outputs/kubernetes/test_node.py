@@ -350,6 +350,14 @@ def test_no_deadline(start: Start, event: dict[str, Any], graces: dict[str, int 
     assert api.node["spec"]["unschedulable"]
 
 
+def test_the_last_second(start: Start) -> None:
+    """Nothing is evicted so shortly before NotBefore that it might arrive after it."""
+    bench, api = start(conditions=False)
+    bench.show(reboot(bench, 2), wait=5)
+    assert api.node["spec"]["unschedulable"]
+    assert (api.graces, api.events) == ({}, {})
+
+
 @pytest.mark.parametrize(("left", "seconds"), [(None, None), (0.5, 1), (2.5, 2), (24, 19), (35, None)])
 def test_a_grace_period_ends_before_not_before(left: float | None, seconds: int | None) -> None:
     """It leaves 5 s, or a fifth of the time if that is less; 1 s is the least, and 30 s are the pod's own."""
