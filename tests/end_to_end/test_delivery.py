@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.end_to_end.program import children, eventually, metric
 from tests.end_to_end.vm import Vm, event, stop
 from tests.receivers import after, http_receiver
+from tests.state_support import on_disk
 
 
 def test_hanging_receivers_hold_up_nothing(vm: Vm) -> None:
@@ -114,3 +115,25 @@ def test_a_stop_waits_for_what_is_being_sent(vm: Vm) -> None:
             vm.tell(event("a"), event("b"))
             eventually(lambda: len(receiver.requests) == 2)
         assert [one.json["subject"] for one in receiver.requests] == ["a", "b"]
+
+
+def test_a_kill_keeps_which_services_have_a_message(vm: Vm) -> None:
+    """Of the services of a tag, one that has the message does not get it again because another hangs."""
+    with http_receiver() as fast, http_receiver("hang") as stuck:
+        file = vm.folder / "apprise.txt"
+        file.write_text("".join(f"oncall=json://{one.authority}/\n" for one in (fast, stuck)))
+        targets = [{"name": "oncall", "tag": "oncall"}]
+        vm.configure(notifications={"apprise_config": str(file), "targets": targets})
+        with vm.running() as process:
+            vm.tell(event("a"))
+            eventually(lambda: "'services'" in str(on_disk(vm.folder / "state", "notifications")))
+            # While it waits for the other.
+            assert metric(vm.url, "notifications_total", target="oncall", outcome="failed") == 0
+            process.kill()
+            process.wait()
+        stuck.mood = 200
+        stuck.released.set()
+        with vm.running():
+            delivered = partial(metric, vm.url, "notifications_total", target="oncall", outcome="delivered")
+            eventually(lambda: delivered() == 1)
+        assert len(fast.requests) == 1
