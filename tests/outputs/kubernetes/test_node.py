@@ -600,12 +600,14 @@ def cordoned_again(api: Api) -> None:
 
 @pytest.mark.parametrize("change", [cordoned_by_an_administrator, cordoned_again])
 def test_the_cordon_of_others_stays(start: Start, change: Callable[[Api], None]) -> None:
-    """Only our marks are removed."""
-    bench, api = start(prepare=change)
+    """Only our marks are removed; so does the label by which others keep load balancers away."""
+    bench, api = start("exclude_from_load_balancers: true", prepare=change)
+    api.node["metadata"]["labels"] = {EXCLUDED: "true"}
     bench.show(reboot(bench), wait=2)
     assert TAINT in api.taints()
     bench.show(wait=2)
     assert (api.node["spec"]["unschedulable"], api.annotations(), api.taints()) == (True, {}, {})
+    assert api.node["metadata"]["labels"] == {EXCLUDED: "true"}
 
 
 def marked(api: Api) -> None:
