@@ -103,6 +103,25 @@ def test_how_many_attempts_are_made_at_once(
     assert (len(counts), max(counts)) == (9, most)
 
 
+def test_targets_that_failed_stand_behind_the_others(process: SenderProcess) -> None:
+    """With eight of them first in line, four that are well are among the first eight that are served."""
+    running = threading.Barrier(4)
+
+    def take(_: bytes) -> int:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            running.wait(SECONDS)
+        return 200
+
+    with http_receiver(take) as receiver, ThreadPoolExecutor(12) as pool:
+        for number in range(12):
+            name = "failed" if number < 8 else "well"
+            address = Address(f"{name} {number}", url=f"json://{receiver.authority}/{name}")
+            pool.submit(process.ask, Send(address, message(), NOW), failed=name == "failed")
+        eventually(lambda: len(receiver.requests) >= 8)
+        running.abort()
+    assert [request.path.strip("/") for request in receiver.requests[:8]].count("well") == 4
+
+
 def test_a_process_that_hangs_is_replaced(
     process: SenderProcess,
     receiver: Receiver,
