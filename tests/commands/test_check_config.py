@@ -158,3 +158,12 @@ def test_the_services_of_a_tag_are_counted(tmp_path: Path, capsys: pytest.Captur
         f"{file}: target b: 1 service with the tag chat",
         f"{file}: ok",
     ]
+
+
+def test_a_mistake_in_one_of_several_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The exit status is that of a mistake, and the others are still said to be valid."""
+    good, bad = tmp_path / "good.yml", tmp_path / "bad.yml"
+    good.write_text("")
+    bad.write_text("nonsense: true")
+    assert check_files([bad, good], None) == 1
+    assert capsys.readouterr().out == f"{good}: ok\n"
