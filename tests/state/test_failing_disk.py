@@ -152,3 +152,13 @@ def test_a_full_file_keeps_what_it_has(fixture: StateFixture) -> None:
     store.retry()
     assert fixture.health.problems() == ()
     assert fixture.open().load().current.keys() == {*replay(1).current, "small"}
+
+
+def test_a_file_that_grows_leaves_room_for_its_log(fixture: StateFixture) -> None:
+    """It is full at half of 16 MiB: while a transaction changes every page, the log has each once more."""
+    store = fixture.open()
+    for number in range(40):
+        store.record(Step(WatchState(), changed=(life_of(f"{number}".ljust(2**18, "x")),)))
+    full = _unwritable(fixture, "database or disk is full (SQLITE_FULL)")
+    assert fixture.problem(DegradedReason.STATE_UNWRITABLE) == full
+    assert fixture.path.stat().st_size < 8 * 2**20
