@@ -74,6 +74,14 @@ def test_a_delay(delay: float) -> None:
     assert outcome(given=settings(rule), facts=ApprovalInputs()).state is ApprovalState.WAITING
 
 
+@pytest.mark.parametrize(("leader", "whose"), [("first", "; 1 VM comes before this one"), ("any", "")])
+def test_whom_a_vm_waits_for(leader: str, whose: str) -> None:
+    """The second VM of an event names those before it, unless any VM may lead."""
+    rule = msgspec.structs.replace(FREEZES, delay=30)
+    reason = outcome(given=settings(rule, leader=leader), instance="WestNO_1", after=10).reason
+    assert reason.partition("Z")[2] == whose
+
+
 @given(
     resources=st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=4, unique=True),
     seconds=st.floats(0, 400),
