@@ -13,7 +13,7 @@ from tests.model.histories import Step
 from tests.model.reading import ADVICE, NO_TYPE, Document, Event, plain_name, read, same_name
 
 ENDINGS = ("completed", "cancelled", "vanished")
-ORDER = (ENDINGS, ("started",), ("updated",), ("imminent",), ("scheduled", "advised"))
+ORDER = (ENDINGS, ("started",), ("updated",), ("imminent",), ("scheduled",), ("advised",))
 
 THRESHOLDS = tuple(timedelta(seconds=seconds) for seconds in (600, 60))
 

@@ -127,11 +127,11 @@ def test_listed_again() -> None:
 
 
 def test_order() -> None:
-    """Endings come first, then what started, was updated, is scheduled or advised."""
+    """Endings come first, then what started, was updated, is scheduled, is advised."""
     before = [event("new", "Advisory"), event("upd"), event("sta"), event("end", EventType="Freeze")]
-    after = [event("fresh"), event("upd", Description="x"), event("sta", "Started"), event("new", "Advisory")]
-    told = last(poll(0, 1, *before), poll(1, 2, *after))
-    assert told == "cancelled end, started sta, updated upd, scheduled fresh"
+    after = [event("adv", "Advisory"), event("fresh"), event("upd", Description="x"), event("sta", "Started")]
+    told = last(poll(0, 1, *before), poll(1, 2, *after, event("new", "Advisory")))
+    assert told == "cancelled end, started sta, updated upd, scheduled fresh, advised adv"
 
 
 def test_azure_says_so() -> None:
