@@ -13,7 +13,7 @@ import pytest
 from exporter.clock import SystemClock
 from exporter.commands import events as inspection
 from exporter.commands.events import NoExporterError, RunningExporter
-from exporter.config import Config, Imds
+from exporter.config import Config, Imds, Instance
 from exporter.errors import ExporterError, ImdsError
 from tests.bench import Build
 from tests.builders import FREEZE_ID, REBOOT_ID, body, raw_event
@@ -102,6 +102,15 @@ def test_a_name_that_imds_does_not_tell(capsys: pytest.CaptureFixture[str]) -> N
     output, warnings = shown(Azure(answer(TWO), FAILURE), capsys)
     assert FREEZE_ID in output
     assert warnings.startswith("warning: this VM's name is not known: ")
+
+
+def test_the_name_of_the_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    """It decides which events are this VM's, whatever IMDS calls the VM."""
+    with serving(Azure(answer(TWO))) as imds:
+        config = Config(imds=Imds(endpoint=imds.url), instance=Instance(name="WestNO_9"))
+        found = json.loads(asked(None, capsys, as_json=True, config=config)[0])
+    assert found["instance"] == "WestNO_9"
+    assert [event["target"] for event in found["current"]] == ["other", "self"]
 
 
 def test_lines_are_not_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
