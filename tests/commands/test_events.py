@@ -81,7 +81,8 @@ def test_json_does_not_steer_a_terminal(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     """One line of JSON: source, VM, incarnation, and the most urgent event first; their lives are unknown."""
-    output, warnings = shown(Azure(answer(TWO)), capsys, as_json=True)
+    later = raw_event(EventId=REBOOT_ID, NotBefore="Wed, 04 Mar 2026 23:00:00 GMT", Resources=["WestNO_9"])
+    output, warnings = shown(Azure(answer(body(later, raw_event()))), capsys, as_json=True)
     assert warnings == ""
     assert len(output.splitlines()) == 1
     found = json.loads(output)
