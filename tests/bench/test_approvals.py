@@ -88,6 +88,14 @@ def test_an_approval_in_messages_and_in_the_api(build: Build) -> None:
     assert approval(bench) == {"state": "approved", "rule": "x", "reason": "this exporter approved it"}
 
 
+def test_an_approval_under_the_newest_id(build: Build) -> None:
+    """The metric names an event that starts under another id as its other series do."""
+    bench = build(APPROVE)
+    bench.show(raw_event(), wait=5)
+    bench.show(raw_event(EventId=REBOOT_ID, EventStatus="Started", NotBefore=""))
+    assert bench.metric("event_approval", event_id=REBOOT_ID, state="approved") == 1
+
+
 def test_reloads(build: Build) -> None:
     """A rule that comes with a reload approves what is pending; one that goes is neither tried nor shown."""
     bench = build(HOLD)
