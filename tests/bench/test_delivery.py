@@ -281,6 +281,19 @@ def test_what_some_services_have_by_then(build: Build) -> None:
     assert request.services == ("one",)
 
 
+def test_the_delay_of_a_message(build: Build) -> None:
+    """It is the time from the transition to the delivery, with the attempts that failed."""
+    bench = build(ONCALL)
+    bench.sender().answer = lambda _: DOWN
+    bench.show(*events("a"), wait=5)
+    bench.sender().answer = lambda _: OK
+    bench.advance(60)
+    delivered = bench.sender().requests[-1]
+    delay = (delivered.now - delivered.message.at).total_seconds()
+    assert delay > 3
+    assert bench.metric("notification_delay_seconds_sum") == pytest.approx(delay)
+
+
 def test_a_message_that_is_dropped_while_it_is_sent(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is counted once, as dropped."""
     bench = build(ONCALL)
