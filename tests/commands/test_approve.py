@@ -95,6 +95,13 @@ def test_the_worst_outcome_is_the_exit_status(
     assert err == ""
 
 
+def test_an_event_that_is_named_twice(azure: Azure) -> None:
+    """It is one event in whatever letters, and approved once."""
+    azure.scripts["GET"] = [BEFORE]
+    assert azure.approve("a", "A", wait=None) == 0
+    assert azure.answered.count("POST") == 1
+
+
 @pytest.mark.parametrize("trouble", [410, 0])
 def test_an_outage_does_not_end_the_waiting(
     azure: Azure, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], trouble: int
