@@ -38,6 +38,7 @@ NO_GRPC = (
         ("auto", {TRACES: f"{HERE}/v1/traces"}, OTLP),
         ("auto", {"OTEL_TRACES_EXPORTER": "console"}, CONSOLE),
         ("auto", {"OTEL_TRACES_EXPORTER": "none", ENDPOINT: HERE}, {}),
+        ("auto", {"OTEL_TRACES_EXPORTER": "none,otlp", ENDPOINT: HERE}, {}),
         ("auto", {"OTEL_TRACES_EXPORTER": " OTLP, console", ENDPOINT: HERE}, OTLP | CONSOLE),
         ("auto", {"OTEL_SDK_DISABLED": "TRUE", ENDPOINT: HERE}, {}),
         ("auto", {"OTEL_TRACES_SAMPLER": "parentbased_always_off", ENDPOINT: HERE}, {}),
