@@ -238,9 +238,10 @@ def test_counters_of_what_is_configured_begin_at_zero(build: Build) -> None:
 
 
 def test_forms_of_a_scrape(build: Build) -> None:
-    """OpenMetrics has the trace of a transition as its exemplar; by name, only the named series are given."""
+    """Exemplars have the trace, that of an event's first id; by name, only the named series are given."""
     bench = build(ALL)
     bench.show(raw_event())
+    bench.show(raw_event(EventId=REBOOT_ID, **STARTED))
 
     def scraped(query: str = "", accept: str = "") -> str:
         request = urllib.request.Request(f"{bench.app.url}/metrics{query}", headers={"Accept": accept})
@@ -251,7 +252,7 @@ def test_forms_of_a_scrape(build: Build) -> None:
     text = scraped(accept="application/openmetrics-text")
     families = openmetrics_parser.text_string_to_metric_families(text)
     exemplars = [s.exemplar.labels for family in families for s in family.samples if s.exemplar]
-    assert exemplars == [{"trace_id": trace_id(FREEZE_ID)}] * 2
+    assert exemplars == [{"trace_id": trace_id(FREEZE_ID)}] * 3
     names = [f"azure_scheduled_events_{name}" for name in ("up", "event_resource_info")]
     lines = scraped("?name[]=" + "&name[]=".join(names)).splitlines()
     assert {line.partition(" ")[0].partition("{")[0] for line in lines if line[0] != "#"} == set(names)
