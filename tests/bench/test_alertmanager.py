@@ -130,6 +130,51 @@ def test_neither_a_kill_nor_an_outage_of_alertmanager_loses_an_end(build: Build,
     assert len(receiver.requests) == count + 1
 
 
+def test_an_end_while_alertmanager_is_down(build: Build, receiver: Receiver) -> None:
+    """It is posted as of the moment when it came, also where only the labels are others from then on."""
+    bench = build(settings(receiver))
+    bench.show(REBOOT, wait=2)
+    receiver.mood, at = 503, bench.clock.now()
+    bench.reload(settings(receiver, more=", labels: {team: blue}"))
+    bench.advance(30)
+    receiver.mood = 200
+    bench.advance(30)
+    assert held(bench, receiver)[PENDING][1] == at
+
+
+def test_a_renewal_that_fails(build: Build, receiver: Receiver) -> None:
+    """It is tried again as soon as anything else, not in the next minute."""
+    bench = build(settings(receiver))
+    bench.show(REBOOT, wait=50)
+    receiver.mood = 503
+    bench.advance(20)
+    assert len(bench.api("problems")) == 1
+    receiver.mood = 200
+    bench.advance(20)
+    assert (len(posted(receiver)), bench.api("problems")) == (2, [])
+
+
+def test_the_end_of_advice(build: Build, receiver: Receiver) -> None:
+    """It is posted after a kill, too."""
+    bench = build(settings(receiver))
+    bench.show(raw_event(EventType="Preempt", EventStatus="Advisory"), wait=2)
+    receiver.mood = 503
+    bench.show(wait=2)
+    bench.kill()
+    receiver.mood = 200
+    bench.advance(60)
+    assert held(bench, receiver)[PENDING][1] is not None
+
+
+def test_no_alert_ends_before_it_starts(build: Build, receiver: Receiver) -> None:
+    """Alertmanager would refuse it, and with it all others, where the clock was set back meanwhile."""
+    bench = build(settings(receiver))
+    bench.show(REBOOT, wait=2)
+    bench.clock.set_wall(bench.clock.now() - timedelta(hours=1))
+    bench.show(wait=2)
+    assert all(one["startsAt"] <= one["endsAt"] for one in posted(receiver))
+
+
 def test_an_alert_keeps_its_name(build: Build, receiver: Receiver) -> None:
     """A reboot during which IMDS does not tell the VM's name neither ends it nor begins another one."""
     bench = build(settings(receiver))
