@@ -116,7 +116,7 @@ def test_all_of_the_demo_has_one_clock() -> None:
 
 
 def test_the_demo_of_another_imds() -> None:
-    """It shows the events of that one in real time, and sends messages about them."""
+    """It shows the events of that one in real time, prints messages as plain text, and sends them."""
     with SimulatorServer(Simulator(idle=True, vm_name="WestNO_0")) as imds, http_receiver() as chat:
         imds.simulator.set_document(body(raw_event()))
         options = Options(
@@ -128,6 +128,7 @@ def test_the_demo_of_another_imds() -> None:
             eventually(lambda: chat.requests)
             eventually(lambda: shown.messages.arrivals()[0].plain == "notify-1 (json://127.0.0.1): arrived")
             assert (len(shown.events), shown.clock.speed) == (1, 1)
+            assert [one.format for one in shown.messages.after(0)[0]] == ["text"]
 
 
 def test_how_late_a_message_of_the_demo_is() -> None:
