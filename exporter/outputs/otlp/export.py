@@ -204,6 +204,7 @@ class TransportAdapter(BaseAdapter):
         Raises:
             requests.ConnectionError: there is no answer, or none of the protocol.
         """
+        former = self.problem
         self.reset()
         url = request.url or ""
         body = request.body.encode() if isinstance(request.body, str) else request.body
@@ -219,7 +220,8 @@ class TransportAdapter(BaseAdapter):
                 timeout,
             )
         except TimeoutError as error:
-            self.problem = f"timed out: no complete answer within {timeout:.3g} s"
+            # A retry of the SDK has the time that is left, which may be none.
+            self.problem = former or f"timed out: no complete answer within {timeout:.3g} s"
             raise requests.ConnectionError(self.problem) from error
         except requests.RequestException as error:
             self.problem = str(error)

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import requests
 import trustme
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
@@ -18,7 +19,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from exporter.model.vm import VirtualMachine
 from exporter.outputs.otlp import logs, metrics, traces
-from exporter.outputs.otlp.export import SdkExporter, resource_attributes
+from exporter.outputs.otlp.export import SdkExporter, TransportAdapter, resource_attributes
 from exporter.outputs.otlp.telemetry import LogRecord, Signal, Span, SpanEvent
 from exporter.outputs.otlp.worker import Exporter, ExportOutcome
 from tests.clocks import NOW, HandClock
@@ -209,6 +210,16 @@ def test_a_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (forwarded,) = proxy.requests
     assert forwarded.path == f"http://{nobody}/v1/traces"
     assert forwarded.headers["proxy-authorization"] == "Basic bWU6cEBzcw=="
+
+
+def test_a_retry_without_time() -> None:
+    """A retry of the SDK for which no time is left does not hide why the attempt before it failed."""
+    adapter = TransportAdapter("")
+    request = requests.Request("POST", f"http://127.0.0.1:{free_port()}").prepare()
+    for timeout in (10, 0):
+        with pytest.raises(requests.ConnectionError):
+            adapter.send(request, timeout=timeout)
+    assert "refused" in adapter.problem
 
 
 @pytest.mark.parametrize(
