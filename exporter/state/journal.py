@@ -290,7 +290,8 @@ def _with_shared_texts(value: Any, texts: dict[str, str]) -> Any:
     While the program runs, a life, its messages and its facts share the texts of a document. Decoded anew for
     each of them, the many short names of VMs would take ten times as much memory as on disk.
     """
-    if isinstance(value, str):
+    # Not the members of a StrEnum, which are texts, too.
+    if type(value) is str:
         return texts.setdefault(value, value)
     if type(value) is tuple:
         return tuple(_with_shared_texts(part, texts) for part in value)

@@ -10,8 +10,11 @@ import pytest
 from exporter.errors import ImdsError, StateDirectoryInUseError
 from exporter.model.advance import advance
 from exporter.model.documents import Document, decode_document
-from exporter.model.lifecycle import Step, WatchState
+from exporter.model.events import Affected
+from exporter.model.lifecycle import Step, Transition, WatchState
 from exporter.outputs.approval.approvals import Approvals
+from tests.builders import scheduled
+from tests.lives import Story
 from tests.model.histories import history
 from tests.state_support import START, StateFixture, alter, life_of, nth_step
 
@@ -33,6 +36,14 @@ def test_any_history_survives_restarts(fixture: StateFixture, seed: int) -> None
             assert store.load() == known
     assert fixture.open().load() == known
     assert fixture.health.problems() == ()
+
+
+def test_words_of_azure_do_not_replace_words_of_the_program(fixture: StateFixture) -> None:
+    """After a restart, a transition is one also where a text of the event is the same word."""
+    event = scheduled(description="scheduled", resources=("self", "WestNO_0"))
+    fixture.open().record(Story().feed(event))
+    (life,) = fixture.open().load().current.values()
+    assert (type(life.transitions[0].transition), type(life.target)) == (Transition, Affected)
 
 
 def _files(directory: Path) -> dict[str, tuple[int, int]]:
