@@ -109,10 +109,15 @@ def cause(error: BaseException, secrets: Iterable[str] = ()) -> str:
         error = inner
     words = error.strerror if isinstance(error, OSError) else None
     if isinstance(error, UnicodeDecodeError):
-        words = f"it is not UTF-8 text: {error.reason} at byte {error.start}"
+        words = f"it is {not_text(error)}"
     elif isinstance(error, RecursionError):
         words = "it is nested too deeply"
     return one_line(without(words or str(error), secrets)) or type(error).__name__
+
+
+def not_text(error: UnicodeDecodeError) -> str:
+    """Return what bytes are that cannot be decoded, and where, in place of Python's words."""
+    return f"not UTF-8 text: {error.reason} at byte {error.start}"
 
 
 # Of a foreign text, what is looked at and what is shown, in characters.

@@ -79,7 +79,10 @@ def parse_duration(value: object) -> float:
 
 
 def parse_retry_after(value: str, now: datetime) -> float | None:
-    """Return the seconds of a header ``Retry-After`` (RFC 9110, 10.2.3), at most 300; None if unreadable."""
+    """Return the seconds to wait by the header ``Retry-After``, at most 300; None if it cannot be read.
+
+    It is a number of seconds or a date: https://www.rfc-editor.org/rfc/rfc9110#section-10.2.3
+    """
     text = value.strip()
     if text.isascii() and text.isdigit():
         return min(float(text), _LONGEST_RETRY_AFTER)

@@ -218,7 +218,6 @@ def _explained(message: str, kind: Any, data: object, shown: str) -> str:
 
 
 def _remedy(wanted: str, got: str, kind: Any, data: object) -> str:
-    is_word = isinstance(data, str) and data.lower() in ("true", "false", "yes", "no", "on", "off")
     # No, off and 7 are valid names, but not strings in YAML.
     if wanted == "str":
         return "; put it in quotes" if got in ("bool", "int", "float") else "; write a single value"
@@ -227,8 +226,8 @@ def _remedy(wanted: str, got: str, kind: Any, data: object) -> str:
         return "; begin each entry with a hyphen" if has_keys else "; write it like [first, second]"
     if wanted == "object":
         return "; write it like {key: value}"
-    is_number = wanted == "int" and re.fullmatch("0|[1-9][0-9]*", str(data))
-    return "; remove the quotes" if is_number or (wanted == "bool" and is_word) else ""
+    unquoted = {"int": "0|[1-9][0-9]*", "bool": "(?i:true|false|yes|no|on|off)"}.get(wanted)
+    return "; remove the quotes" if unquoted and re.fullmatch(unquoted, str(data)) else ""
 
 
 def _choices(kind: Any) -> list[str]:

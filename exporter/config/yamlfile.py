@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from exporter import files
-from exporter.errors import ConfigurationError, one_line
+from exporter.errors import ConfigurationError, not_text, one_line
 
 Keys = tuple[str | int, ...]
 
@@ -157,9 +157,7 @@ def read(path: Path) -> YamlFile:
         with io.TextIOWrapper(files.open_to_read(path), encoding="utf-8") as file:
             text = file.read(_MOST_CHARACTERS + 1)
     except UnicodeDecodeError as error:
-        raise ConfigurationError(
-            f"{path}:1: is not UTF-8 text: {error.reason} at byte {error.start}"
-        ) from error
+        raise ConfigurationError(f"{path}:1: is {not_text(error)}") from error
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
     if len(text) > _MOST_CHARACTERS:

@@ -118,7 +118,11 @@ class _Versions:
         self.used = self._next = preferred[0]
 
     def ask(self, request: Callable[[str], T], patience: float) -> T:
-        """Return the answer for a version, or raise ImdsError; none is tried after ``patience`` seconds."""
+        """Return the answer to a request for a version; no other one is tried after ``patience`` seconds.
+
+        Raises:
+            ImdsError: that of the last request.
+        """
         began = self._clock.monotonic()
         version = self._next
         refused: dict[str, int] = {}

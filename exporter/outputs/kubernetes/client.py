@@ -348,7 +348,10 @@ class Client:
         self._ask("create events", path, Nothing, event)
 
     def may(self, right: Right) -> bool:
-        """Return whether the service account has a right ("Authorization", "Checking API access")."""
+        """Return whether the service account has a right.
+
+        https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access
+        """
         resource, _, subresource = right.resource.partition("/")
         attributes = {
             "verb": right.verb,

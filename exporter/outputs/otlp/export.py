@@ -111,7 +111,11 @@ class SdkExporter:
     """
 
     def __init__(self, sdk: Sdk, prepare: Callable[[Sequence[Any]], Any], *, console: bool) -> None:
-        """Set it up, or raise ValueError for an invalid variable of OpenTelemetry's."""
+        """Set it up.
+
+        Raises:
+            ValueError: a variable of OpenTelemetry's has an invalid value.
+        """
         self._sdk = sdk
         self._prepare = prepare
         self._adapter = TransportAdapter(environment.certificate(sdk.signal, os.environ))
